@@ -4,11 +4,13 @@ pub(crate) mod apply;
 pub(crate) mod definitions;
 pub(crate) mod documents;
 pub(crate) mod kinds;
+pub(crate) mod made;
 pub(crate) mod order;
 pub(crate) mod remove;
 pub(crate) mod report;
 pub(crate) mod rollout;
 pub(crate) mod target;
+pub(crate) mod webhooks;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -47,7 +49,7 @@ pub(crate) fn is_missing(error: &kube::Error) -> bool {
 /// What the server, or the way to it, said.
 pub(crate) fn message(error: &kube::Error) -> String {
     match error {
-        kube::Error::Api(status) => status.message.clone(),
+        kube::Error::Api(status) => output::answer(status),
         other => output::with_causes(&anyhow::anyhow!("{other}")),
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
-use windlass_scaffold::kustomize;
 
 use crate::against::target::Target;
 use crate::against::{self, apply, documents, report};
@@ -30,6 +29,7 @@ pub(crate) fn run(args: &Apply) -> Result<ExitCode> {
             dry_run: args.dry_run,
             force: args.force_conflicts,
             timeout: Duration::from_secs(args.timeout),
+            notes: true,
         };
         let report = report::line(args.output, args.dry_run);
         let done = apply::apply(&target.client, objects, &options, report).await?;
@@ -45,5 +45,5 @@ fn render(directory: &Path) -> Result<Vec<Value>> {
     // Without a project around it, bases beside the directory are what it may name.
     let root = if root.join("PROJECT").is_file() { root } else { Path::new("/").to_owned() };
     let below = directory.strip_prefix(&root).context("the project is around the directory")?;
-    Ok(kustomize::build(&root, &below.to_string_lossy())?)
+    documents::render(&root, &below.to_string_lossy())
 }

@@ -5,10 +5,13 @@ mod dev;
 mod generate;
 mod nodes;
 mod project;
+mod rbac;
+mod server;
 mod tools;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use windlass_cluster::AdmissionPlugin;
@@ -24,6 +27,8 @@ pub(crate) use project::{
     Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteClient, DeleteWebhook, Edit, ExternalApi, Init,
     LicenseName, OnConflict, Selected, Upgrade,
 };
+pub(crate) use rbac::{Rbac, RbacInfer};
+pub(crate) use server::{Audit, FlowControl};
 pub(crate) use tools::{Completion, DocumentFormat, ListFormat, Man, Version, VersionFormat};
 
 /// The toolkit for Kubernetes operators in Rust.
@@ -64,6 +69,9 @@ pub(crate) enum Command {
     /// Add, remove and list the simulated nodes of a cluster
     #[command(subcommand)]
     Nodes(Nodes),
+    /// Work with permissions
+    #[command(subcommand)]
+    Rbac(Rbac),
     /// Print or write the manifests that an operator needs, derived from its code
     Manifests(Manifests),
     /// Install the kinds of a project in a cluster
@@ -101,6 +109,46 @@ pub(crate) enum Command {
     Man(Man),
     /// Show the version of this command and of the Kubernetes that it serves
     Version(Version),
+}
+
+impl Command {
+    /// Whether it reads, changes or builds the project of the current directory. `doctor` does as well, and reports what
+    /// is wrong with it.
+    pub(crate) fn works_on_project(&self) -> bool {
+        match self {
+            Self::Create(_)
+            | Self::Delete(_)
+            | Self::Edit(_)
+            | Self::Generate(Generate::Client(_))
+            | Self::Upgrade(_)
+            | Self::Manifests(_)
+            | Self::Install(_)
+            | Self::Uninstall(_)
+            | Self::Run(_)
+            | Self::Deploy(_)
+            | Self::Undeploy(_)
+            | Self::Dev(_)
+            | Self::Test(_) => true,
+            Self::Init(_)
+            | Self::Generate(Generate::Types(_))
+            | Self::Up(_)
+            | Self::Down(_)
+            | Self::Status(_)
+            | Self::List(_)
+            | Self::Kubeconfig(_)
+            | Self::Nodes(_)
+            | Self::Rbac(_)
+            | Self::Apply(_)
+            | Self::Bundle(_)
+            | Self::Image(_)
+            | Self::Demo(_)
+            | Self::Doctor(_)
+            | Self::Guard(_)
+            | Self::Completion(_)
+            | Self::Man(_)
+            | Self::Version(_) => false,
+        }
+    }
 }
 
 /// How results are printed that come bit by bit.
@@ -176,6 +224,14 @@ pub(crate) struct Up {
     pub scheduler_names: Vec<String>,
     #[command(flatten)]
     pub admission: Admission,
+    /// How long old revisions can be read, such as `90s`, `5m` or `1h`; with 0 until they take too much memory. The next
+    /// page of an older list is answered with 410
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = parse_history)]
+    pub history: Duration,
+    #[command(flatten)]
+    pub flow_control: FlowControl,
+    #[command(flatten)]
+    pub audit: Audit,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
     pub output: ListFormat,
@@ -211,6 +267,20 @@ pub(crate) struct Admission {
     pub disable_admission_plugins: Vec<AdmissionPlugin>,
 }
 
+/// A number of seconds, minutes or hours.
+fn parse_history(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a duration such as 90s, 5m or 1h");
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let unit = [("s", 1), ("m", 60), ("h", 3600)]
+        .into_iter()
+        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
+    let (number, seconds): (&str, u64) = unit.ok_or_else(wrong)?;
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Down {
     #[command(flatten)]
@@ -218,6 +288,9 @@ pub(crate) struct Down {
     /// Also delete the cluster's data
     #[arg(long)]
     pub purge: bool,
+    /// Only end what is left of pods; the cluster that they were of has ended
+    #[arg(long, hide = true)]
+    pub only_pods: bool,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
     pub output: ListFormat,
@@ -424,6 +497,16 @@ fn parse_channel(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn history_is_a_number_of_seconds_minutes_or_hours() {
+        for (text, seconds) in [("0", 0), ("0s", 0), ("90s", 90), ("5m", 300), ("1h", 3600)] {
+            assert_eq!(parse_history(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "5", "m", "-1s", "1d", "1.5h", "9999999999999999999h"] {
+            assert!(parse_history(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn versions_are_semantic() {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::against::definitions::is_definition;
 use crate::against::target::Target;
-use crate::against::{self, apply, documents, remove, report, rollout};
+use crate::against::{self, apply, documents, made, remove, report, rollout};
 use crate::args::{Bundle, BundleCleanup, BundleRun};
 use crate::{output, uninstall};
 
@@ -32,6 +32,7 @@ fn install(args: &BundleRun) -> Result<ExitCode> {
     let manifests = documents::read(&[manifests(&args.directory)?], true)?;
     let mut plan = plan::Plan::new(manifests, args.namespace.as_deref(), &args.watch_namespace)?;
     Target::start_with_pods(&args.target)?;
+    Target::check_pods(&args.target)?;
     against::block_on(async {
         let target = Target::connect(&args.target).await?;
         own_namespaces(&target, &mut plan).await?;
@@ -40,6 +41,7 @@ fn install(args: &BundleRun) -> Result<ExitCode> {
             dry_run: false,
             force: true,
             timeout: Duration::from_secs(args.timeout),
+            notes: true,
         };
         output::note(format_args!("installing {} into the namespace {}", plan.name, plan.namespace));
         let other_versions = other_versions(&target, &plan).await?;
@@ -153,6 +155,11 @@ fn remove_all(args: &BundleCleanup) -> Result<ExitCode> {
             }
         }
         others.retain(|one| one["kind"] != "Namespace" || !kept.contains(&text(&one["metadata"]["name"])));
+        let made = made::outside_of(made::candidates(&others, &plan.namespace), &others);
+        // An operator that still runs would make its Lease again.
+        let (programs, mut others): (Vec<Value>, Vec<Value>) = others.into_iter().partition(remove::has_pods);
+        done.extend(remove::remove(&target.client, programs, &options, report::line(args.output, false)).await?);
+        others.extend(made::find(&target.client, made).await);
         done.extend(remove::remove(&target.client, others, &options, report::line(args.output, false)).await?);
         Ok(report::finish(&target, &done, args.output, false))
     })
@@ -167,7 +174,7 @@ fn manifests(bundle: &Path) -> Result<PathBuf> {
     let mut directory = bundle.join("manifests");
     if file.is_file() {
         let text = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        let parsed = windlass_server::codec::yaml::parse(&text);
+        let parsed = windlass_api::codec::yaml::parse(&text);
         let parsed = parsed.map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
         let annotation = |name: &str| {
             let name = format!("operators.operatorframework.io.bundle.{name}.v1");

@@ -19,6 +19,12 @@ pub(crate) fn run(args: Create) -> Result<ExitCode> {
 }
 
 fn api(args: CreateApi) -> Result<ExitCode> {
+    if args.image.image.is_some() {
+        bail!(
+            "there is no plugin deploy-image: leave out --image and the flags that belong to it, and let the reconciler \
+             apply a Deployment, as the example app-service does"
+        );
+    }
     let new = NewApi {
         resource: decide(args.resource, "Create Resource")?,
         controller: decide(args.controller, "Create Controller")?,
@@ -42,7 +48,9 @@ fn webhook(args: CreateWebhook) -> Result<ExitCode> {
     }
     let new = Webhooks {
         defaulting: args.defaulting,
+        defaulting_path: args.defaulting_path,
         validation: args.validation,
+        validation_path: args.validation_path,
         conversion: args.conversion,
         spokes: args.spoke,
         external: external(args.external),

@@ -69,7 +69,7 @@ fn webhook(args: DeleteWebhook) -> Result<ExitCode> {
         validation: args.validation,
         conversion: args.conversion,
         spokes: args.spoke,
-        external: None,
+        ..Webhooks::default()
     };
     change(&args.change, |project| command::delete_webhook(project, &selector, &gone))
 }

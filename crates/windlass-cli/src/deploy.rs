@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
-use windlass_scaffold::{Project, kustomize};
+use windlass_scaffold::Project;
 
 use crate::against::definitions::is_definition;
 use crate::against::target::Target;
-use crate::against::{self, apply, remove, report, rollout};
+use crate::against::{self, apply, documents, made, remove, report, rollout};
 use crate::args::{Deploy, Undeploy};
 use crate::image::{self, Reference};
 use crate::{operator, output, project, uninstall};
@@ -25,7 +25,6 @@ const CONTENT: &str = "windlass.dev/image-digest";
 
 pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
     let root = project::root(Path::new("."));
-    project::check(&root)?;
     let mut reference = None;
     if !args.skip_build {
         // An image that is built gets its digest from its content.
@@ -33,10 +32,10 @@ pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
         reference = parsed.map_err(|error| output::Usage(format!("--image: {error}")))?;
     }
     Target::start_with_pods(&args.target)?;
+    // A build takes long; what is known to fail afterwards is said before.
+    Target::check_pods(&args.target)?;
     let mut image = None;
     if !args.skip_build {
-        // A build takes long; what is known to fail afterwards is said before.
-        Target::check(&args.target)?;
         let program = operator::release(&args.operator)?;
         manifests(&root, &program)?;
         let settings = image::Settings { entrypoint: None, user: image::USER.into(), labels: Vec::new(), base: None };
@@ -45,7 +44,7 @@ pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
     if let (Some(image), None) = (&image, &reference) {
         reference = Some(own_name(&root, image)?);
     }
-    let mut objects = kustomize::build(&root, &args.directory)?;
+    let mut objects = documents::render(&root, &args.directory)?;
     if let Some(name) = args.image.clone().or_else(|| reference.as_ref().map(ToString::to_string)) {
         set_image(&mut objects, &name);
     }
@@ -63,6 +62,7 @@ pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
             dry_run: false,
             force: true,
             timeout: Duration::from_secs(args.timeout),
+            notes: true,
         };
         let done = apply::apply(&target.client, objects, &options, report::line(args.output, false)).await?;
         let code = report::finish(&target, &done, args.output, false);
@@ -219,7 +219,9 @@ async fn mark_new_namespaces(client: &kube::Client, objects: &mut [Value]) {
     for object in objects.iter_mut().filter(|object| is_namespace(object)) {
         // A user who may not read namespaces does not create them either; applying it says what is not allowed.
         let Ok(found) = apply::get(client, &namespace_path(object)).await else { continue };
-        if found.is_none_or(|found| is_made_here(&found)) {
+        // One that is being deleted will be gone, and is created again.
+        let is_new = |found: Value| is_made_here(&found) || found["metadata"]["deletionTimestamp"].is_string();
+        if found.is_none_or(is_new) {
             object["metadata"]["labels"][CREATED_BY] = DEPLOY.into();
         }
     }
@@ -258,7 +260,7 @@ fn namespace_path(namespace: &Value) -> String {
 
 pub(crate) fn undo(args: &Undeploy) -> Result<ExitCode> {
     let root: PathBuf = project::root(Path::new("."));
-    let objects = kustomize::build(&root, &args.directory)?;
+    let objects = documents::render(&root, &args.directory)?;
     against::block_on(async {
         let target = Target::connect(&args.target).await?;
         let (definitions, mut others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(is_definition);
@@ -275,9 +277,11 @@ pub(crate) fn undo(args: &Undeploy) -> Result<ExitCode> {
             done.extend(remove::remove(&target.client, definitions, &options, report).await?);
         }
         keep_others_namespaces(&target.client, &mut others).await?;
+        let made = made::outside_of(made::candidates(&others, &target.namespace), &others);
         // An operator that still runs would register its webhooks again.
-        let (programs, others): (Vec<Value>, Vec<Value>) = others.into_iter().partition(remove::has_pods);
+        let (programs, mut others): (Vec<Value>, Vec<Value>) = others.into_iter().partition(remove::has_pods);
         done.extend(remove::remove(&target.client, programs, &options, report::line(args.output, false)).await?);
+        others.extend(made::find(&target.client, made).await);
         done.extend(remove::remove(&target.client, others, &options, report::line(args.output, false)).await?);
         Ok(report::finish(&target, &done, args.output, false))
     })

@@ -76,7 +76,6 @@ enum Input {
 
 pub(crate) fn run(args: &Dev) -> Result<ExitCode> {
     let root = project::cargo_root()?;
-    project::check(&root)?;
     if args.tiltfile {
         let created = tiltfile::write(&root)?;
         output::line(if created { "create Tiltfile\n\nnext: tilt up" } else { "nothing to change" });

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod project;
+mod runtime;
 mod tools;
 
 use std::io::IsTerminal as _;
@@ -54,6 +55,7 @@ impl Finding {
 
 pub(crate) fn run(args: &Doctor) -> Result<ExitCode> {
     let mut findings = tools::check();
+    findings.extend(runtime::check());
     let looked = project::check(args);
     findings.extend(looked.findings);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -19,13 +19,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &Down) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
+    if args.only_pods {
+        up::pods::clean_up(&home, false)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let started = home.started();
     let run = home.present();
     let killed = match &run {
         Some(run) => stop(run, &home)?,
         None => false,
     };
-    up::pods::clean_up(&home)?;
+    up::pods::clean_up(&home, args.purge)?;
     let forgotten = forget(&home, started.as_ref(), run.is_some());
     // Whatever is wrong with the user's file, the cluster is gone.
     home.clear_run();

@@ -17,6 +17,7 @@ pub(crate) fn run(args: Edit) -> Result<ExitCode> {
         namespaced: args.namespaced,
         license: args.license.map(Into::into),
         owner: args.owner,
+        header: args.license_file.as_deref().map(project::header).transpose()?,
     };
     project::change(&args.change, |project| command::edit(project, edit), "cargo test --workspace")
 }

@@ -5,6 +5,7 @@
 //! NAME/address      where it served last, so that it serves there again
 //! NAME/kubeconfig   its kubeconfig
 //! NAME/log          what it logs
+//! NAME/audit.log    who did what, if it was asked to record that
 //! NAME/lock         held while it is being started
 //! NAME/data/        its objects and certificates
 //! ```
@@ -126,6 +127,11 @@ impl Home {
         self.dir.join("log")
     }
 
+    /// Where requests are recorded unless the user names a file.
+    pub(crate) fn audit_log(&self) -> PathBuf {
+        self.dir.join("audit.log")
+    }
+
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.dir.join("kubeconfig")
     }
@@ -163,7 +169,7 @@ impl Home {
     /// open.
     fn unrecorded(&self) -> Option<Run> {
         let lock = self.data().join("store").join("LOCK");
-        let pid = std::fs::read_to_string(&lock).ok()?.trim().parse().ok()?;
+        let pid = std::fs::read_to_string(&lock).ok()?.lines().next()?.trim().parse().ok()?;
         let server = self.server_since(&lock);
         let run = Run { pid, server, ephemeral: false, kubeconfig: None, previous_context: None };
         // The number stays in the file when the process ends, and another may get it.

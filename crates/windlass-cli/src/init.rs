@@ -24,6 +24,7 @@ pub(crate) fn run(args: Init) -> Result<ExitCode> {
         windlass: source(&root, args.windlass_path, args.windlass_git)?,
         license: args.license.into(),
         owner: args.owner.filter(|owner| !owner.is_empty()),
+        header: args.license_file.as_deref().map(project::header).transpose()?,
         client: false,
     };
     let mut new = Project::new(name, args.domain, settings);

@@ -1,6 +1,5 @@
 //! `windlass install`: the kinds of a project, on a cluster.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,10 +8,9 @@ use anyhow::Result;
 use crate::against::target::Target;
 use crate::against::{self, apply, report};
 use crate::args::Install;
-use crate::{operator, project};
+use crate::operator;
 
 pub(crate) fn run(args: &Install) -> Result<ExitCode> {
-    project::check(&project::root(Path::new(".")))?;
     if args.filename.is_none() {
         // A build takes long; what is known to fail afterwards is said before.
         Target::check(&args.target)?;
@@ -26,6 +24,7 @@ pub(crate) fn run(args: &Install) -> Result<ExitCode> {
             // The definitions are the project's own.
             force: true,
             timeout: Duration::from_secs(args.timeout),
+            notes: true,
         };
         let done = apply::apply(&target.client, definitions, &options, report::line(args.output, false)).await?;
         Ok(report::finish(&target, &done, args.output, false))

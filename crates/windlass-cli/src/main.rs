@@ -34,6 +34,7 @@ mod output;
 mod paint;
 mod private;
 mod project;
+mod rbac;
 mod run;
 mod screen;
 mod signals;
@@ -44,6 +45,7 @@ mod up;
 mod upgrade;
 mod version;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -63,7 +65,23 @@ fn main() -> ExitCode {
         return code;
     }
     let args = Args::parse();
-    let result = match args.command {
+    match run(args.command) {
+        // A program that reads the output must not take silence for success.
+        Ok(_) if !output::complete() => ExitCode::FAILURE,
+        Ok(code) => code,
+        Err(error) => {
+            output::error(&error);
+            if is_usage(&error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    if command.works_on_project() {
+        // Before anything is built, asked for or written.
+        project::check(&project::root(Path::new(".")))?;
+    }
+    match command {
         Command::Init(init) => init::run(init),
         Command::Create(create) => create::run(create),
         Command::Delete(delete) => delete::run(delete),
@@ -76,6 +94,7 @@ fn main() -> ExitCode {
         Command::List(list) => list::run(&list),
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(&kubeconfig),
         Command::Nodes(nodes) => nodes::run(&nodes),
+        Command::Rbac(args) => rbac::run(&args),
         Command::Manifests(manifests) => manifests::run(&manifests),
         Command::Install(install) => install::run(&install),
         Command::Uninstall(uninstall) => uninstall::run(&uninstall),
@@ -93,15 +112,6 @@ fn main() -> ExitCode {
         Command::Completion(completion) => completion::run(&completion),
         Command::Man(man) => man::run(&man),
         Command::Version(version) => Ok(version::run(&version)),
-    };
-    match result {
-        // Whoever waits for what was said must not take silence for success.
-        Ok(_) if !output::complete() => ExitCode::FAILURE,
-        Ok(code) => code,
-        Err(error) => {
-            output::error(&error);
-            if is_usage(&error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
-        }
     }
 }
 

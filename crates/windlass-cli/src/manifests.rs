@@ -95,26 +95,48 @@ pub(crate) fn build_with(args: &Manifests, options: &[&str]) -> anyhow::Result<P
     if !built.status.success() {
         bail!("the operator does not build; use --program for a program that is already built");
     }
-    let mut programs = executables(&String::from_utf8_lossy(&built.stdout));
-    match programs.len() {
-        0 => bail!("cargo built no program; name the operator's package with --package"),
-        1 => Ok(programs.swap_remove(0).1),
+    let programs = executables(&String::from_utf8_lossy(&built.stdout));
+    operator(&programs).map(|program| program.path.clone()).map_err(anyhow::Error::msg)
+}
+
+/// A program that Cargo has built.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Executable {
+    name: String,
+    pub(crate) path: PathBuf,
+    /// Whether it is `src/main.rs` of a package, and not one of `src/bin`.
+    is_main: bool,
+}
+
+/// The operator among the programs of a build: the only one, or the only `src/main.rs`.
+pub(crate) fn operator(programs: &[Executable]) -> Result<&Executable, String> {
+    let mut mains = programs.iter().filter(|program| program.is_main);
+    match (programs, mains.next(), mains.next()) {
+        ([], ..) => Err("cargo built no program; name the operator's package with --package".to_owned()),
+        ([only], ..) => Ok(only),
+        (_, Some(main), None) => Ok(main),
         _ => {
-            let names: Vec<&str> = programs.iter().map(|(name, _)| name.as_str()).collect();
-            bail!("cargo built several programs; name the operator with --bin: {}", names.join(", "))
+            let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
+            Err(format!("cargo built several programs; name the operator with --bin: {}", names.join(", ")))
         }
     }
 }
 
-/// Name and file of each program that Cargo reports.
-pub(crate) fn executables(messages: &str) -> Vec<(String, PathBuf)> {
+/// The programs that Cargo reports.
+pub(crate) fn executables(messages: &str) -> Vec<Executable> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let programs = messages.filter(|message| {
         let kinds = message["target"]["kind"].as_array();
         kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "bin"))
     });
     let named = |message: Value| {
-        Some((message["target"]["name"].as_str()?.to_owned(), PathBuf::from(message["executable"].as_str()?)))
+        Some(Executable {
+            name: message["target"]["name"].as_str()?.to_owned(),
+            path: PathBuf::from(message["executable"].as_str()?),
+            is_main: message["target"]["src_path"]
+                .as_str()
+                .is_some_and(|path| Path::new(path).ends_with("src/main.rs")),
+        })
     };
     programs.filter_map(named).collect()
 }
@@ -206,6 +228,23 @@ mod tests {
             {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"b"},"executable":"/target/debug/b"}
             {"reason":"build-finished","success":true}
             not a message"#;
-        assert_eq!(executables(messages), [("b".to_owned(), PathBuf::from("/target/debug/b"))]);
+        let b = Executable { name: "b".to_owned(), path: PathBuf::from("/target/debug/b"), is_main: false };
+        assert_eq!(executables(messages), [b]);
+    }
+
+    #[test]
+    fn the_operator_is_the_main_program_of_several() {
+        let program = |name: &str, is_main| Executable { name: name.to_owned(), path: PathBuf::from(name), is_main };
+        let found = |programs: &[Executable]| operator(programs).map(|program| program.name.clone());
+        assert_eq!(found(&[program("a", false)]), Ok("a".to_owned()));
+        assert_eq!(
+            found(&[program("client", false), program("a", true), program("server", false)]),
+            Ok("a".to_owned())
+        );
+        for unclear in
+            [vec![], vec![program("a", false), program("b", false)], vec![program("a", true), program("b", true)]]
+        {
+            assert!(found(&unclear).is_err(), "{unclear:?}");
+        }
     }
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use clap::Parser as _;
 use serde_json::Value;
-use windlass_scaffold::kustomize;
 
 use crate::against::definitions::is_definition;
 use crate::against::documents;
@@ -47,7 +46,7 @@ pub(crate) fn manifests_of(
 pub(crate) fn definitions(file: Option<&Path>, operator: &Operator, arguments: &[String]) -> Result<Vec<Value>> {
     let mut objects = match file {
         // Beside CRDs, the directory of a kustomization has patches of them.
-        Some(directory) if directory.join("kustomization.yaml").is_file() => kustomize::build(directory, ".")?,
+        Some(directory) if directory.join("kustomization.yaml").is_file() => documents::render(directory, ".")?,
         Some(file) => documents::read(&[file.to_owned()], true)?,
         None => manifests_of(&program(operator)?, operator, arguments, None)?,
     };

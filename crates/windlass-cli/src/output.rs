@@ -76,11 +76,35 @@ pub(crate) fn note(text: impl std::fmt::Display) {
 
 /// An error and its causes, without those that an error above them has quoted.
 pub(crate) fn with_causes(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
-        "" => cause,
-        said if said.contains(&cause) => said.to_owned(),
-        said => format!("{said}: {cause}"),
-    })
+    let mut said = String::new();
+    for cause in error.chain() {
+        let boxed = || cause.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref);
+        let text = match cause.downcast_ref::<kube::Error>().or_else(boxed) {
+            // Its own text has the whole answer in Rust's notation.
+            Some(kube::Error::Api(status)) => answer(status),
+            // What follows is what they are about.
+            Some(kube::Error::Service(_) | kube::Error::HyperError(_)) => continue,
+            _ => cause.to_string(),
+        };
+        if said.is_empty() {
+            said = text;
+        } else if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        if matches!(cause.downcast_ref().or_else(boxed), Some(kube::Error::Api(_))) {
+            break;
+        }
+    }
+    said
+}
+
+/// What an API server answered, in its words.
+pub(crate) fn answer(status: &kube::core::Status) -> String {
+    match (status.message.as_str(), status.reason.as_str()) {
+        ("", "") => format!("the server answers with HTTP status {}", status.code),
+        ("", reason) => reason.to_owned(),
+        (message, _) => message.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -91,5 +115,27 @@ mod tests {
     fn a_cause_is_said_once() {
         let error = anyhow::anyhow!("disk full").context("cannot write x: disk full").context("cannot start");
         assert_eq!(with_causes(&error), "cannot start: cannot write x: disk full");
+    }
+
+    #[test]
+    fn answers_of_a_server_are_in_its_words() {
+        let check = |error: kube::Error, expected: &str| {
+            assert_eq!(with_causes(&anyhow::Error::new(error).context("cannot read pets")), expected);
+        };
+        let api = |message: &str, reason: &str| {
+            let (message, reason) = (message.to_owned(), reason.to_owned());
+            kube::Error::Api(Box::new(kube::core::Status {
+                message,
+                reason,
+                code: 403,
+                ..kube::core::Status::default()
+            }))
+        };
+        check(api("you may not", "Forbidden"), "cannot read pets: you may not");
+        check(api("", "Forbidden"), "cannot read pets: Forbidden");
+        check(api("", ""), "cannot read pets: the server answers with HTTP status 403");
+        check(kube::Error::Service("connection refused".into()), "cannot read pets: connection refused");
+        let error = anyhow::Error::new(Box::new(api("you may not", "Forbidden")));
+        assert_eq!(with_causes(&error), "you may not");
     }
 }

@@ -53,6 +53,19 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     }
 }
 
+/// The text of a file whose comment is to be at the top of Rust files, without the signs that make it a comment.
+pub(crate) fn header(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    anyhow::ensure!(!text.contains(|c: char| c.is_control() && !c.is_whitespace()), "{} is no text", file.display());
+    let plain = |line: &str| {
+        let line = line.trim().trim_start_matches("/*").trim_end_matches("*/").trim();
+        line.trim_start_matches("//").trim_start_matches('*').trim().to_owned()
+    };
+    let header = text.lines().map(plain).collect::<Vec<_>>().join("\n").trim().to_owned();
+    anyhow::ensure!(!header.is_empty(), "{} says nothing; --license and --owner name a license", file.display());
+    Ok(header)
+}
+
 pub(crate) fn mode(args: &Change) -> Mode {
     Mode { dry_run: args.dry_run, force: args.force }
 }

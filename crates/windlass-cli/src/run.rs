@@ -17,12 +17,11 @@ use crate::against::target::Target;
 use crate::against::{apply, report};
 use crate::args::{ListFormat, Run};
 use crate::signals::Signals;
-use crate::{operator, output, project};
+use crate::{operator, output};
 
 pub(crate) fn run(args: &Run) -> Result<ExitCode> {
     if args.operator.program.is_none() {
         // A build takes long; what is known to fail afterwards is said before.
-        project::check(&project::root(Path::new(".")))?;
         Target::check(&args.target)?;
     }
     let program = operator::program(&args.operator)?;
@@ -59,6 +58,7 @@ async fn prepare(args: &Run, program: &Path, directory: &Path) -> Result<Prepare
             dry_run: false,
             force: true,
             timeout: Duration::from_secs(args.timeout),
+            notes: true,
         };
         if !args.skip_install {
             apply::apply_all(&target.client, definitions, &options, report::line(ListFormat::Table, false)).await?;

@@ -54,10 +54,11 @@ pub(crate) fn run(args: &Status) -> Result<ExitCode> {
             ));
         }
         (ListFormat::Table, Err(error)) => output::line(format_args!(
-            "cluster {:?} runs{} (pid {}) but does not answer: {error:#}; see {}",
+            "cluster {:?} runs{} (pid {}) but does not answer: {}; see {}",
             home.name,
             run.at(),
             run.pid,
+            output::with_causes(&error),
             home.log().display()
         )),
     }

@@ -1,7 +1,6 @@
 //! `windlass uninstall`: takes the kinds of a project away, with all their objects.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,10 +10,9 @@ use serde_json::Value;
 use crate::against::target::Target;
 use crate::against::{self, remove, report};
 use crate::args::Uninstall;
-use crate::{operator, output, project};
+use crate::{operator, output};
 
 pub(crate) fn run(args: &Uninstall) -> Result<ExitCode> {
-    project::check(&project::root(Path::new(".")))?;
     if args.filename.is_none() {
         // A build takes long; what is known to fail afterwards is said before.
         Target::check(&args.target)?;

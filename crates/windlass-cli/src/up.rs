@@ -1,6 +1,7 @@
 //! `windlass up`: a cluster in this process, or in one of its own.
 
 mod background;
+mod former;
 #[cfg(target_os = "linux")]
 mod network;
 #[cfg(target_os = "linux")]
@@ -15,11 +16,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use windlass_cluster::{AdmissionPlugins, Cluster, Controllers};
+use anyhow::{Context as _, Result, bail, ensure};
+use windlass_cluster::{AdmissionPlugins, AuditOptions, AuditPolicy, Cluster, Controllers, FlowControlOptions};
 use windlass_server::depth;
 
-use crate::args::{Admission, Up};
+use crate::args::{Admission, Audit, FlowControl, Up};
 use crate::home::Home;
 use crate::signals::Signals;
 use crate::{kubeconfig, logging, memory, open_files, output};
@@ -36,12 +37,17 @@ pub(crate) fn run(args: &Up) -> Result<ExitCode> {
     // A mistake is reported here, not in the log of another process.
     let controllers = Controllers::named(&args.controllers)?;
     let plugins = plugins(&args.admission)?;
+    flow_control(&args.flow_control)?;
+    audit(&args.audit, &home)?;
     if !args.foreground {
         return background::run(args, &home);
     }
     memory::give_back_at_once();
     open_files::raise_limit();
-    let served = depth::run_with(memory::collect, async || foreground(args, &home, controllers, plugins).await)?;
+    // Before there are threads.
+    let served = pods::enter(args, &home).and_then(|place| {
+        depth::run_with(memory::collect, async || foreground(args, &home, controllers, plugins, place).await)?
+    });
     if args.watched
         && let Err(error) = &served
     {
@@ -52,18 +58,33 @@ pub(crate) fn run(args: &Up) -> Result<ExitCode> {
 }
 
 /// Serves until a signal. Prints one line with `ready` once it serves.
-async fn foreground(args: &Up, home: &Home, controllers: Controllers, plugins: AdmissionPlugins) -> Result<()> {
+async fn foreground(
+    args: &Up,
+    home: &Home,
+    controllers: Controllers,
+    plugins: AdmissionPlugins,
+    place: Option<pods::Place>,
+) -> Result<()> {
     logging::init();
     let mut signals = Signals::new()?;
     let mut starter = if args.watched { Starter::at_standard_input()? } else { Starter::none() };
     let builder = Cluster::builder().listen(args.listen.unwrap_or(ANYWHERE));
-    let mut pods = pods::of(args, home)?;
+    if let Some(note) = place.as_ref().and_then(|place| place.note.as_ref()) {
+        starter.note(note);
+    }
+    let mut pods = place.map(|place| pods::of(place, home)).transpose()?;
     if let Some(pods) = &mut pods {
         pods.start_network(args).await?;
+        pods.notes().iter().for_each(|note| starter.note(note));
     }
     // This machine is the only node, if pods run on it.
     let simulated = if pods.is_some() { 0 } else { args.nodes };
     let mut builder = builder.controllers(controllers).nodes(simulated).kwok(args.kwok).admission_plugins(plugins);
+    builder = builder.history(args.history);
+    builder = builder.flow_control(flow_control(&args.flow_control)?);
+    if let Some(audit) = audit(&args.audit, home)? {
+        builder = builder.audit(audit);
+    }
     for name in &args.scheduler_names {
         builder = builder.scheduler_profile(name);
     }
@@ -89,6 +110,17 @@ async fn foreground(args: &Up, home: &Home, controllers: Controllers, plugins: A
     if let Some(pods) = &pods {
         pods.set_api_server(cluster.address());
         pods.forget_others(cluster.client()).await?;
+    }
+    let (run, own) = (pods.is_some(), home.name.as_str());
+    let former = former::remove(cluster.client(), |node| {
+        // This machine is the only node of a cluster whose pods run, and none of one whose pods are simulated.
+        let is_simulated = windlass_node::is_simulated(node);
+        if run { is_simulated } else { !is_simulated && node.metadata.name.as_deref() == Some(own) }
+    });
+    let former = former.await?;
+    if !former.is_empty() {
+        let how = if run { "run on this machine" } else { "are simulated" };
+        starter.note(&format!("pods {how} now; deleted the nodes {} with their pods", former.join(", ")));
     }
     let credentials = cluster.credentials()?.context("the cluster has no address")?;
     let config = credentials.kubeconfig(&home.context());
@@ -136,6 +168,30 @@ fn plugins(args: &Admission) -> Result<AdmissionPlugins> {
     Ok(disabled.iter().fold(all, |all, plugin| all.without(*plugin)))
 }
 
+/// The seats that both flags give together.
+fn flow_control(args: &FlowControl) -> Result<FlowControlOptions> {
+    let seats = args.max_requests_inflight.saturating_add(args.max_mutating_requests_inflight);
+    ensure!(
+        seats > 0,
+        "--max-requests-inflight and --max-mutating-requests-inflight are both 0: nothing could be served"
+    );
+    Ok(FlowControlOptions { enabled: args.enable_priority_and_fairness, seats })
+}
+
+/// What is recorded, if anything is. A policy that cannot be used is reported before anything starts.
+fn audit(args: &Audit, home: &Home) -> Result<Option<AuditOptions>> {
+    let Some(log) = &args.audit_log else { return Ok(None) };
+    let mut options = AuditOptions::new(log.clone().unwrap_or_else(|| home.audit_log()));
+    if let Some(file) = &args.audit_policy {
+        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        options.policy = AuditPolicy::parse(&text).with_context(|| format!("{} is not usable", file.display()))?;
+    }
+    options.max_size = args.audit_log_maxsize.saturating_mul(1 << 20);
+    options.max_backups = args.audit_log_maxbackup;
+    options.max_age_days = args.audit_log_maxage;
+    Ok(Some(options))
+}
+
 #[cfg(test)]
 mod tests {
     use windlass_cluster::AdmissionPlugin;
@@ -154,5 +210,39 @@ mod tests {
         assert!(chosen.contains(AdmissionPlugin::NodeRestriction) && !chosen.contains(AdmissionPlugin::ServiceAccount));
         let error = with(&[AdmissionPlugin::Priority], &[AdmissionPlugin::Priority]).expect_err("both").to_string();
         assert_eq!(error, "Priority is in --enable-admission-plugins and in --disable-admission-plugins");
+    }
+
+    #[test]
+    fn seats_are_those_of_both_flags() {
+        let args = |reads, writes| FlowControl {
+            max_requests_inflight: reads,
+            max_mutating_requests_inflight: writes,
+            enable_priority_and_fairness: true,
+        };
+        assert_eq!(flow_control(&args(400, 200)).expect("seats"), FlowControlOptions::default());
+        let error = flow_control(&args(0, 0)).expect_err("no seats").to_string();
+        assert!(error.ends_with("are both 0: nothing could be served"), "{error}");
+    }
+
+    #[test]
+    fn an_audit_policy_that_cannot_be_used_is_reported_with_its_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let policy = dir.path().join("policy.yaml");
+        let home = Home { name: "c".into(), dir: dir.path().join("c") };
+        let args = Audit {
+            audit_log: Some(None),
+            audit_policy: Some(policy.clone()),
+            audit_log_maxsize: 2,
+            audit_log_maxbackup: 3,
+            audit_log_maxage: 4,
+        };
+        std::fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]")
+            .expect("written");
+        let options = audit(&args, &home).expect("usable").expect("on");
+        assert_eq!((options.path, options.max_size), (home.audit_log(), 2 << 20));
+        assert_eq!((options.max_backups, options.max_age_days), (3, 4));
+        std::fs::write(&policy, "kind: Policy").expect("written");
+        let error = audit(&args, &home).expect_err("not usable");
+        assert_eq!(error.to_string(), format!("{} is not usable", policy.display()));
     }
 }

@@ -5,7 +5,7 @@
 mod error;
 
 use crate::builtin;
-use crate::name::{ControllerName, Domain, Group, Kind, Plural, Version};
+use crate::name::{ControllerName, Domain, Group, Kind, Plural, Version, WebhookPath};
 use crate::project::{Api, License, Project, Resource, WebhookSet};
 
 pub use error::CommandError;
@@ -37,6 +37,9 @@ pub struct NewApi {
     pub force: bool,
 }
 
+/// How long the name of a definition may be, `guestbooks.webapp.my.domain`.
+const LONGEST_DEFINITION: usize = 253;
+
 /// Where the types of a kind are that another project declares.
 #[derive(Debug, Clone)]
 pub struct External {
@@ -64,8 +67,12 @@ pub struct Selector {
 pub struct Webhooks {
     /// Defaults.
     pub defaulting: bool,
+    /// Where the defaulting webhook is served, if not at its usual path.
+    pub defaulting_path: Option<WebhookPath>,
     /// Validation.
     pub validation: bool,
+    /// Where the validating webhook is served, if not at its usual path.
+    pub validation_path: Option<WebhookPath>,
     /// Conversion; the resource is the hub.
     pub conversion: bool,
     /// The versions that are converted to the hub and from it. All others of the kind, if none is named.
@@ -85,6 +92,8 @@ pub struct Edit {
     pub license: Option<License>,
     /// Whose copyright it is.
     pub owner: Option<String>,
+    /// The comment at the top of Rust files, without `//`.
+    pub header: Option<String>,
 }
 
 /// Adds a version of a kind, a controller, or both. A further version of a kind with a conversion is converted too.
@@ -99,6 +108,10 @@ pub fn create_api(project: &mut Project, new: NewApi) -> Result<(), CommandError
     let existing =
         project.resources.iter().position(|other| other.same_kind(&wanted) && other.version == wanted.version);
     if new.resource {
+        let definition = format!("{}.{}", wanted.plural(), wanted.qualified_group());
+        if definition.len() > LONGEST_DEFINITION {
+            return Err(CommandError::LongName { name: definition });
+        }
         check_declaration(project, &new, &wanted, existing)?;
         wanted.api = Some(Api::new(new.namespaced, new.short_names.clone()));
     }
@@ -255,18 +268,31 @@ fn check_declaration(
     Ok(())
 }
 
-/// The name of a kind's controller: the kind's, with the group in front of it if a kind of another group has that.
+/// The name of a kind's controller: the kind's, with the group in front of it if a controller of another kind has that.
 fn default_controller(project: &Project, resource: &Resource) -> Result<ControllerName, CommandError> {
     let plain = ControllerName::of(&resource.kind);
-    let has_it = |other: &Resource| {
-        other.kind == resource.kind && !other.same_kind(resource) && other.controllers().contains(&plain)
-    };
-    match resource.group.as_ref().filter(|_| project.resources.iter().any(has_it)) {
-        Some(group) => {
-            let name = format!("{}-{plain}", group.as_str().replace('.', "-"));
-            ControllerName::new(name).map_err(CommandError::Name)
+    let has_it = |other: &Resource| !other.same_kind(resource) && other.controllers().contains(&plain);
+    if !project.resources.iter().any(has_it) {
+        return Ok(plain);
+    }
+    let group = resource.group.as_ref().map_or_else(|| resource.qualified_group(), ToString::to_string);
+    let group = if group.is_empty() { "core".to_owned() } else { group.replace('.', "-") };
+    ControllerName::new(format!("{group}-{plain}")).map_err(CommandError::Name)
+}
+
+/// A name like `name` that no controller has.
+fn free_controller(project: &Project, name: &ControllerName) -> Result<ControllerName, CommandError> {
+    let is_taken =
+        |name: &ControllerName| project.resources.iter().any(|resource| resource.controllers().contains(name));
+    let mut number = 2;
+    loop {
+        let end = format!("-{number}");
+        let start: String = name.as_str().chars().take(63 - end.len()).collect();
+        let free = ControllerName::new(format!("{start}{end}")).map_err(CommandError::Name)?;
+        if !is_taken(&free) {
+            return Ok(free);
         }
-        None => Ok(plain),
+        number += 1;
     }
 }
 
@@ -281,7 +307,8 @@ fn add_controller(
             let (kind, version) = (other.kind.clone(), other.version.clone());
             return Err(CommandError::ControllerOfVersion { name, kind, version });
         }
-        return Err(CommandError::ControllerExists { name });
+        let free = free_controller(project, &name)?;
+        return Err(CommandError::ControllerExists { name, free });
     }
     let mut names = resource.controllers();
     names.push(name);
@@ -322,8 +349,21 @@ pub fn create_webhook(project: &mut Project, selector: &Selector, new: &Webhooks
             return Err(CommandError::WebhookExists { kind: selector.kind.clone(), webhook: name });
         }
     }
-    set.defaulting |= new.defaulting;
-    set.validation |= new.validation;
+    let taken = project.resources.iter().filter_map(|resource| resource.webhooks.as_ref());
+    let mut taken: Vec<&WebhookPath> =
+        taken.flat_map(|set| [&set.defaulting_path, &set.validation_path]).flatten().collect();
+    for path in [&new.defaulting_path, &new.validation_path].into_iter().flatten() {
+        if taken.contains(&path) {
+            return Err(CommandError::PathTaken { path: path.clone() });
+        }
+        taken.push(path);
+    }
+    if new.defaulting {
+        (set.defaulting, set.defaulting_path) = (true, new.defaulting_path.clone());
+    }
+    if new.validation {
+        (set.validation, set.validation_path) = (true, new.validation_path.clone());
+    }
     if new.conversion {
         let added = spokes(project, at, &set.spoke, new)?;
         set.spoke.extend(added);
@@ -454,6 +494,8 @@ pub fn delete_webhook(project: &mut Project, selector: &Selector, gone: &Webhook
     if !set.conversion {
         set.spoke = Vec::new();
     }
+    set.defaulting_path.take_if(|_| !set.defaulting);
+    set.validation_path.take_if(|_| !set.validation);
     project.resources[at].webhooks = (!set.is_empty()).then_some(set);
     if project.resources[at].is_empty() {
         project.resources.remove(at);
@@ -483,6 +525,10 @@ pub fn edit(project: &mut Project, edit: Edit) -> Result<(), CommandError> {
     let settings = project.settings_mut();
     if let Some(license) = edit.license {
         settings.license = license;
+        settings.header = None;
+    }
+    if let Some(header) = edit.header {
+        settings.header = Some(header);
     }
     if let Some(owner) = edit.owner {
         settings.owner = (!owner.is_empty()).then_some(owner);

@@ -163,7 +163,7 @@ name!(
     /// A kind: `Guestbook`.
     Kind,
     "kind",
-    "a kind is at most 63 letters and digits, begins with an upper case letter, and is no reserved word of Rust, such \
+    "a kind is at most 59 letters and digits, begins with an upper case letter, and is no reserved word of Rust, such \
      as \"Guestbook\"",
     kind
 );
@@ -189,6 +189,14 @@ name!(
     "a controller name is at most 63 lower case letters, digits and `-`, begins with a letter, and is no reserved word \
      of Rust, such as \"guestbook-backup\"",
     controller
+);
+
+name!(
+    /// Where a webhook is served: `/check/pets`.
+    WebhookPath,
+    "webhook path",
+    "a path is letters, digits, `-` and `_` between slashes, and begins with a slash, such as \"/validate-pets\"",
+    webhook_path
 );
 
 fn characters(name: &str, allowed: impl Fn(char) -> bool, longest: usize) -> Result<(), String> {
@@ -224,6 +232,15 @@ fn subdomain(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn webhook_path(path: &str) -> Result<(), String> {
+    characters(path, |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/'), 253)?;
+    let Some(segments) = path.strip_prefix('/') else { return Err("does not begin with a slash".into()) };
+    if segments.split('/').any(str::is_empty) {
+        return Err("has an empty part between slashes".into());
+    }
+    if path == "/convert" { Err("is where conversions are served".into()) } else { Ok(()) }
+}
+
 fn group(name: &str) -> Result<(), String> {
     subdomain(name)?;
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) {
@@ -255,8 +272,11 @@ fn version(name: &str) -> Result<(), String> {
     }
 }
 
+/// The longest kind: an API server takes a list's kind, such as `GuestbookList`, of at most 63 characters.
+const LONGEST_KIND: usize = 63 - "List".len();
+
 fn kind(name: &str) -> Result<(), String> {
-    characters(name, |c| c.is_ascii_alphanumeric(), 63)?;
+    characters(name, |c| c.is_ascii_alphanumeric(), LONGEST_KIND)?;
     if !name.starts_with(|c: char| c.is_ascii_uppercase()) {
         return Err("does not begin with an upper case letter".into());
     }
@@ -483,9 +503,8 @@ pub(crate) fn pluralize(singular: &str) -> String {
 impl Plural {
     /// The plural that a kind has unless another is given.
     pub fn of(kind: &Kind) -> Self {
-        // A kind in lower case is a valid label; its plural is one letter or two longer.
-        let plural = pluralize(&kind.lower());
-        Self(plural.chars().take(63).collect())
+        // A kind in lower case is a valid label with room for the one letter or two by which its plural is longer.
+        Self(pluralize(&kind.lower()))
     }
 }
 
@@ -536,7 +555,8 @@ mod tests {
         refused(Kind::new("Option"), "try \"OptionResource\"");
         refused(Kind::new("List"), "kubectl takes for a list of objects");
         Kind::new("WishList").unwrap();
-        refused(Kind::new("A".repeat(64)), "longer than 63");
+        refused(Kind::new("A".repeat(60)), "longer than 59");
+        Kind::new("A".repeat(59)).unwrap();
         refused(ProjectName::new("My Project"), "--name");
         refused(ProjectName::new("windlass"), "generated code uses itself");
         refused(Kind::new("Main"), "generated code uses itself");

@@ -4,9 +4,11 @@
 //! what the user has changed, to take something away, to come to a newer version. What kubebuilder has no field
 //! for is in the section of our plugin.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
-use crate::name::{ControllerName, Domain, Group, Kind, Plural, ProjectName, Version};
+use crate::name::{ControllerName, Domain, Group, Kind, Plural, ProjectName, Version, WebhookPath};
 
 /// The layout that this crate writes, as `layout` and `plugins` name it.
 pub const LAYOUT: &str = "windlass.dev/v1";
@@ -24,7 +26,10 @@ pub enum ProjectError {
     #[error("PROJECT cannot be read: {0}\nCorrect it there, or bring the file back with `git checkout PROJECT`")]
     Syntax(String),
     /// Its format is another.
-    #[error("PROJECT has version {found:?}, and this windlass knows version \"3\": install a newer windlass")]
+    #[error(
+        "PROJECT has version {found:?}, and this windlass knows version \"3\": {}",
+        if newer(.found) { "install a newer windlass" } else { "run `windlass init` in another directory" }
+    )]
     Format {
         /// What the file says.
         found: String,
@@ -46,6 +51,23 @@ pub enum ProjectError {
         /// The version of this crate.
         own: String,
     },
+}
+
+impl ProjectError {
+    /// Whether a newer windlass can use the file.
+    pub fn needs_newer(&self) -> bool {
+        match self {
+            Self::Format { found } => newer(found),
+            Self::Newer { .. } => true,
+            Self::Syntax(_) | Self::Layout { .. } => false,
+        }
+    }
+}
+
+/// Whether a format is of later times. One that is no number may be anything, so it is not of the past.
+fn newer(format: &str) -> bool {
+    let number = |text: &str| text.split(['-', '.']).next().and_then(|text| text.parse::<u64>().ok());
+    number(format).is_none_or(|found| Some(found) > number(FORMAT))
 }
 
 fn layout(found: &str) -> String {
@@ -94,6 +116,9 @@ pub struct Settings {
     /// Whose copyright it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// The comment at the top of Rust files, without `//`, instead of the names of owner and license.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
     /// Whether the `api` package has clients of its kinds.
     #[serde(default, skip_serializing_if = "is_false")]
     pub client: bool,
@@ -200,7 +225,9 @@ pub struct Api {
 
 impl Api {
     /// A declaration.
-    pub fn new(namespaced: bool, short_names: Vec<Plural>) -> Self {
+    pub fn new(namespaced: bool, mut short_names: Vec<Plural>) -> Self {
+        let mut seen = HashSet::new();
+        short_names.retain(|name| seen.insert(name.clone()));
         Self { crd_version: "v1".into(), namespaced, short_names }
     }
 }
@@ -215,19 +242,33 @@ pub struct WebhookSet {
     /// Objects get defaults.
     #[serde(default, skip_serializing_if = "is_false")]
     pub defaulting: bool,
+    /// Where the defaulting webhook is served, if not at its usual path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaulting_path: Option<WebhookPath>,
     /// The versions that are converted to the hub and from it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spoke: Vec<Version>,
     /// Objects are validated.
     #[serde(default, skip_serializing_if = "is_false")]
     pub validation: bool,
+    /// Where the validating webhook is served, if not at its usual path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_path: Option<WebhookPath>,
     webhook_version: String,
 }
 
 impl Default for WebhookSet {
     fn default() -> Self {
         let webhook_version = "v1".to_owned();
-        Self { conversion: false, defaulting: false, spoke: Vec::new(), validation: false, webhook_version }
+        Self {
+            conversion: false,
+            defaulting: false,
+            defaulting_path: None,
+            spoke: Vec::new(),
+            validation: false,
+            validation_path: None,
+            webhook_version,
+        }
     }
 }
 
@@ -489,7 +530,14 @@ mod tests {
             assert!(error.contains(part), "{part:?} is not in: {error}");
         };
         let text = project().to_text();
-        refused(text.replace("version: \"3\"", "version: \"4\""), "install a newer windlass");
+        for (version, part) in [
+            ("4", "install a newer windlass"),
+            ("4-alpha", "install a newer windlass"),
+            ("2", "run `windlass init` in another directory"),
+            ("3-alpha", "run `windlass init` in another directory"),
+        ] {
+            refused(text.replace("version: \"3\"", &format!("version: \"{version}\"")), part);
+        }
         refused(text.replace("layout:\n- windlass.dev/v1", "layout:\n- go.kubebuilder.io/v4"), "go.kubebuilder.io/v4");
         refused(
             text.replace(&format!("cliVersion: \"{}\"", env!("CARGO_PKG_VERSION")), "cliVersion: 99.0.0"),

@@ -125,6 +125,13 @@ fn spdx(license: License) -> Option<&'static str> {
 fn header(project: &Project) -> String {
     let settings = project.settings();
     let mut header = String::new();
+    if let Some(text) = &settings.header {
+        for line in text.lines() {
+            let _ = writeln!(header, "{}", format!("// {line}").trim_end());
+        }
+        header.push('\n');
+        return header;
+    }
     if let Some(owner) = &settings.owner {
         let _ = writeln!(header, "// SPDX-FileCopyrightText: {owner}");
     }

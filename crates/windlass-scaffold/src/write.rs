@@ -21,11 +21,20 @@ const LIST: &str = "list.json";
 
 /// A file cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {what} {}: {source}; nothing was changed", path.display())]
+#[error("cannot {what} {}: {source}; nothing was changed{}", path.display(), remedy(source))]
 pub struct WriteError {
     what: &'static str,
     path: PathBuf,
     source: io::Error,
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            ". Make the directory writable, or use another one"
+        }
+        _ => "",
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -121,6 +130,7 @@ pub(crate) fn is_decided(root: &Path) -> bool {
 
 fn stage(root: &Path, plan: &Plan) -> Result<(), WriteError> {
     let stage = root.join(STAGE);
+    reachable(root, &format!("{STAGE}/{LIST}"))?;
     fs::create_dir_all(&stage).map_err(failed("create the directory", &stage))?;
     let mut moves = Vec::with_capacity(plan.changes.len());
     for (number, change) in plan.changes.iter().enumerate() {

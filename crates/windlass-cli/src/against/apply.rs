@@ -11,7 +11,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::kinds::{Kinds, Place};
-use super::{FIELD_MANAGER, POLL, definitions, is_missing, message, order, request};
+use super::{FIELD_MANAGER, POLL, definitions, is_missing, message, order, remove, request};
+use crate::output;
+
+/// After how long people are told what is waited for.
+const TELL: Duration = Duration::from_secs(2);
 
 /// What became of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,8 +94,10 @@ pub(crate) struct Options {
     pub dry_run: bool,
     /// Take fields over from others.
     pub force: bool,
-    /// How long a kind may take to be served after its definition was applied.
+    /// How long a kind may take to be served after its definition was applied, and an object that is being deleted to go.
     pub timeout: Duration,
+    /// Say on standard error what is waited for.
+    pub notes: bool,
 }
 
 /// Applies objects, what others need first, and passes on each result as soon as it is there.
@@ -130,7 +136,7 @@ fn reason(error: &anyhow::Error) -> String {
             format!("{}; --force-conflicts takes the fields over", message(kube))
         }
         Some(kube) => message(kube),
-        None => crate::output::with_causes(error),
+        None => output::with_causes(error),
     }
 }
 
@@ -167,7 +173,10 @@ impl Session<'_> {
         }
         let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
         let path = place.object(namespace.as_deref(), &name);
-        let before = self.current(&place, &path).await?;
+        let mut before = self.current(&place, &path).await?;
+        if !self.options.dry_run {
+            before = self.wait_while_deleted(&place, &path, before, until).await?;
+        }
         let after = loop {
             match self.send(&path, object).await {
                 // A kind may be served by discovery a moment before it is by the rest of the server.
@@ -193,6 +202,31 @@ impl Session<'_> {
             Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Waits while the object is being deleted: what is applied to it would go with it. Returns what is there then.
+    async fn wait_while_deleted(
+        &self,
+        place: &Place,
+        path: &str,
+        mut object: Option<Value>,
+        until: Instant,
+    ) -> Result<Option<Value>> {
+        let (tell, mut said) = (Instant::now() + TELL, false);
+        while let Some(leaving) = object.take_if(|object| object["metadata"]["deletionTimestamp"].is_string()) {
+            let now = Instant::now();
+            if now >= until || (self.options.notes && !said && now >= tell) {
+                let why = remove::explain(self.client, &leaving).await?;
+                if now >= until {
+                    bail!("it is still being deleted after {} s: {why}", self.options.timeout.as_secs());
+                }
+                output::note(format_args!("waiting until it is deleted, to create it again: {why}"));
+                said = true;
+            }
+            tokio::time::sleep(POLL).await;
+            object = self.current(place, path).await?;
+        }
+        Ok(object)
     }
 
     async fn send(&self, path: &str, object: &Value) -> Result<Value, kube::Error> {

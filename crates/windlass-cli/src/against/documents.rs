@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
-use windlass_server::codec::yaml;
+use windlass_api::codec::yaml;
+use windlass_scaffold::kustomize::{self, KustomizeError};
 
 /// What files in a directory are called that hold manifests.
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
@@ -28,6 +29,22 @@ pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Value>> {
         }
     }
     Ok(objects)
+}
+
+/// Renders the kustomization in `directory`, a path below `root`.
+pub(crate) fn render(root: &Path, directory: &str) -> Result<Vec<Value>> {
+    kustomize::build(root, directory).map_err(|error| match &error {
+        KustomizeError::Missing { path, .. } if is_from_code(path) => {
+            anyhow::anyhow!("{error}, which is made from the operator's code: run `windlass manifests --write` first")
+        }
+        _ => error.into(),
+    })
+}
+
+/// Whether `windlass manifests` writes a file of this path in a project, or in a directory of its `config`.
+fn is_from_code(path: &str) -> bool {
+    let known = ["role.yaml", "role_binding.yaml", "manifests.yaml"];
+    path.rsplit('/').nth(1) == Some("bases") || path.rsplit('/').next().is_some_and(|name| known.contains(&name))
 }
 
 /// The files that a path stands for.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::apply::{Change, Done, get};
 use super::definitions::{self, Instance, is_definition};
 use super::kinds::Kinds;
-use super::{POLL, is_missing, message, order, request};
+use super::{POLL, is_missing, message, order, request, webhooks};
 use crate::output;
 
 /// How often people are told what is waited for.
@@ -183,13 +183,28 @@ fn summary(held: &[Held]) -> String {
     text
 }
 
+/// What keeps an object that is being deleted, for commands that need it gone.
+pub(crate) async fn explain(client: &kube::Client, object: &Value) -> Result<String> {
+    let held = holds(client, object).await?;
+    let remedy = if held.by_operator {
+        "; let the operator clean up with `windlass run --skip-install`, or use `windlass uninstall --remove-finalizers`"
+    } else {
+        ""
+    };
+    Ok(format!("{}{remedy}", held.text))
+}
+
 async fn holds(client: &kube::Client, object: &Value) -> Result<Held> {
     let by_nobody = |text: String| Held { text, by_operator: false };
     let title = Done::new(object, Change::Deleted).title();
     if is_definition(object) {
         let instances = definitions::instances(client, object, COUNTED).await?;
         if !instances.is_empty() {
-            let text = format!("{title} waits for its objects: {}", of_instances(&instances));
+            let mut text = format!("{title} waits for its objects: {}", of_instances(&instances));
+            if let Some(why) = refused(object) {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                text = format!("{text}; {}", webhooks::explain(client, name, why.to_owned()).await);
+            }
             let by_operator = instances.iter().any(|instance| !instance.finalizers.is_empty());
             return Ok(Held { text, by_operator });
         }
@@ -207,6 +222,13 @@ async fn holds(client: &kube::Client, object: &Value) -> Result<Held> {
         (true, false) => format!("{title}: {}", said.join(", ")),
         (true, true) => format!("{title} is being deleted"),
     }))
+}
+
+/// Why the server cannot delete the objects of a definition.
+fn refused(definition: &Value) -> Option<&str> {
+    let mut conditions = definition["status"]["conditions"].as_array().into_iter().flatten();
+    let failed = conditions.find(|one| one["type"] == "Terminating" && one["reason"] == "InstanceDeletionFailed")?;
+    failed["message"].as_str().filter(|message| !message.is_empty())
 }
 
 fn of_instances(instances: &[Instance]) -> String {
@@ -234,7 +256,11 @@ async fn release(client: &kube::Client, definition: &Value) -> Result<()> {
         match client.request::<Value>(request("PATCH", &instance.path, body)?).await {
             Ok(_) => {}
             Err(error) if is_missing(&error) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+                let why = webhooks::explain(client, name, message(&error)).await;
+                bail!("the finalizers of {} cannot be removed: {why}", instance.name);
+            }
         }
     }
     Ok(())
@@ -243,6 +269,17 @@ async fn release(client: &kube::Client, definition: &Value) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_definition_says_why_its_objects_stay() {
+        let with = |reason: &str| {
+            let message = "could not list instances: conversion webhook for example.com/v1, Kind=Pet failed";
+            let condition = serde_json::json!({"type": "Terminating", "reason": reason, "message": message});
+            serde_json::json!({"status": {"conditions": [condition]}})
+        };
+        assert!(refused(&with("InstanceDeletionFailed")).is_some_and(|why| why.contains("conversion webhook")));
+        assert_eq!(refused(&with("InstanceDeletionInProgress")), None);
+    }
 
     #[test]
     fn objects_that_hold_a_definition_are_named() {

@@ -58,8 +58,8 @@ pub(crate) fn of(deployment: &Value) -> Rollout {
 pub(crate) async fn wait(client: &kube::Client, namespace: &str, name: &str, timeout: Duration) -> Result<()> {
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
     let nodes = nodes(client).await;
-    if nodes == Nodes::Simulated {
-        bail!("deployment.apps/{name} is applied, but its operator does not run: {SIMULATED}");
+    if let Some(why) = nodes.obstacle() {
+        bail!("deployment.apps/{name} is applied, but its operator does not run: {why}");
     }
     let has_nodes = nodes == Nodes::RunPods;
     let timeout = if has_nodes { timeout } else { timeout.min(WITHOUT_NODES) };
@@ -95,16 +95,53 @@ pub(crate) async fn wait(client: &kube::Client, namespace: &str, name: &str, tim
 /// Why nothing runs on simulated nodes, and what to do.
 pub(crate) const SIMULATED: &str = "the nodes of this cluster only simulate pods. `windlass up --runtime container`, as root, starts a cluster whose pods \
      run; `windlass run` runs the operator on this machine";
+/// Why no operator works in pods that are processes, and what to do.
+const PROCESSES: &str = "the pods of this cluster are plain processes (`windlass up --runtime process`): a deployed operator finds neither its \
+     ServiceAccount's token nor the API server there, and its webhooks cannot be reached. Start the cluster again with \
+     `windlass down` and `windlass up --runtime container`, as root, or run the operator on this machine with `windlass run`";
 /// How many nodes are read at once.
 const PAGE: u32 = 500;
 
 /// What the nodes of a cluster do with pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// In this order: the best node of a cluster decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Nodes {
     None,
     /// They say that containers run, and run none.
     Simulated,
+    /// Pods are processes of the machine, in its network.
+    Processes,
     RunPods,
+}
+
+impl Nodes {
+    fn of(node: &Node) -> Self {
+        if windlass_node::is_simulated(node) {
+            Self::Simulated
+        } else if windlass_node::runs_host_processes(node) {
+            Self::Processes
+        } else {
+            Self::RunPods
+        }
+    }
+
+    /// Why an operator does not work in the pods of these nodes, and what to do.
+    fn obstacle(self) -> Option<&'static str> {
+        match self {
+            Self::Simulated => Some(SIMULATED),
+            Self::Processes => Some(PROCESSES),
+            Self::None | Self::RunPods => None,
+        }
+    }
+}
+
+/// Fails if an operator that is deployed would start and fail again and again.
+pub(crate) async fn refuse_processes(client: &kube::Client) -> Result<()> {
+    match nodes(client).await {
+        Nodes::Processes => bail!("an operator cannot be deployed here: {PROCESSES}"),
+        _ => Ok(()),
+    }
 }
 
 /// Looks at the nodes. Users who may not read them are given the benefit of the doubt.
@@ -122,13 +159,7 @@ pub(crate) async fn nodes(client: &kube::Client) -> Nodes {
 }
 
 fn judge(before: Nodes, nodes: &[Node]) -> Nodes {
-    if nodes.is_empty() {
-        before
-    } else if before != Nodes::RunPods && nodes.iter().all(windlass_node::is_simulated) {
-        Nodes::Simulated
-    } else {
-        Nodes::RunPods
-    }
+    nodes.iter().map(Nodes::of).fold(before, Ord::max)
 }
 
 #[cfg(test)]
@@ -144,6 +175,19 @@ mod tests {
         assert_eq!(judge(Nodes::None, std::slice::from_ref(&simulated)), Nodes::Simulated);
         assert_eq!(judge(Nodes::Simulated, &[]), Nodes::Simulated);
         assert_eq!(judge(Nodes::None, &[simulated, Node::default()]), Nodes::RunPods);
+    }
+
+    #[test]
+    fn processes_run_no_operators() {
+        let condition = json!({"type": "ContainersIsolated", "status": "False", "reason": "ProcessesOfTheHost"});
+        let node = json!({"metadata": {"name": "here"}, "status": {"conditions": [condition]}});
+        let processes: Node = serde_json::from_value(node).expect("a node");
+        let simulated = windlass_node::simulated("node-0", 0);
+        assert_eq!(judge(Nodes::None, &[simulated, processes.clone()]), Nodes::Processes);
+        assert_eq!(judge(Nodes::Processes, &[Node::default()]), Nodes::RunPods);
+        assert_eq!(judge(Nodes::RunPods, &[processes]), Nodes::RunPods);
+        let why = Nodes::Processes.obstacle().expect("an obstacle");
+        assert!(why.contains("`windlass up --runtime container`"), "{why}");
     }
 
     #[test]

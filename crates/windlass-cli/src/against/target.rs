@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
+use super::rollout;
 use crate::args::Target as Args;
 use crate::home::Home;
 use crate::{output, up};
@@ -56,6 +57,13 @@ impl Target {
             });
             answer.with_context(|| format!("{:?} at {} cannot be reached", target.context, target.server))
         })
+    }
+
+    /// The same, also if an operator cannot work in the cluster's pods.
+    pub(crate) fn check_pods(args: &Args) -> Result<()> {
+        Self::check(args)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async { rollout::refuse_processes(&Self::find(args).await?.client).await })
     }
 
     async fn find(args: &Args) -> Result<Self> {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Subcommand, ValueEnum};
-use windlass_scaffold::name::{ControllerName, Domain, Group, Kind, Plural, ProjectName, Version};
+use windlass_scaffold::name::{ControllerName, Domain, Group, Kind, Plural, ProjectName, Version, WebhookPath};
 
 use super::{ListFormat, parse_git, parse_line};
 
@@ -48,6 +48,9 @@ pub(crate) struct Init {
     /// The owner that the license and the headers of files name
     #[arg(long, value_parser = parse_line, required_if_eq("license", "copyright"))]
     pub owner: Option<String>,
+    /// A file with the comment at the top of Rust files, instead of the names of owner and license
+    #[arg(long, value_name = "FILE")]
+    pub license_file: Option<PathBuf>,
     /// Take windlass from this checkout [default: the one that this command was built from, if it is still there]
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "windlass_git")]
     pub windlass_path: Option<PathBuf>,
@@ -91,6 +94,14 @@ pub(crate) struct Ignored {
     skip_go_version_check: Option<bool>,
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     ssa: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    component_config: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    example: Option<bool>,
+    #[arg(long, hide = true)]
+    crd_version: Option<String>,
+    #[arg(long, hide = true)]
+    webhook_version: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -155,6 +166,22 @@ pub(crate) struct CreateApi {
     pub change: Change,
     #[command(flatten)]
     pub ignored: Ignored,
+    #[command(flatten)]
+    pub image: DeployImage,
+}
+
+/// Flags of kubebuilder's plugin deploy-image.
+#[derive(Debug, clap::Args)]
+#[allow(clippy::struct_field_names, reason = "they are the names of flags")]
+pub(crate) struct DeployImage {
+    #[arg(long, hide = true)]
+    pub image: Option<String>,
+    #[arg(long, hide = true)]
+    image_container_command: Option<String>,
+    #[arg(long, hide = true)]
+    image_container_port: Option<String>,
+    #[arg(long, hide = true)]
+    run_as_user: Option<String>,
 }
 
 /// Where the types of a kind are that another project declares.
@@ -199,6 +226,12 @@ pub(crate) struct CreateWebhook {
     #[arg(long, visible_alias = "programmatic-validation", num_args = 0..=1, default_missing_value = "true", require_equals = true, action = ArgAction::Set,
           default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub validation: bool,
+    /// Where the defaulting webhook is served [default: /mutate-<group>-<version>-<kind>]
+    #[arg(long, value_name = "PATH", requires = "defaulting")]
+    pub defaulting_path: Option<WebhookPath>,
+    /// Where the validating webhook is served [default: /validate-<group>-<version>-<kind>]
+    #[arg(long, value_name = "PATH", requires = "validation")]
+    pub validation_path: Option<WebhookPath>,
     /// Convert objects between the versions of the kind
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = ArgAction::Set,
           default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
@@ -267,6 +300,10 @@ pub(crate) struct Edit {
     /// The owner that the license and the headers of files name; empty for none
     #[arg(long, value_parser = parse_line)]
     pub owner: Option<String>,
+    /// A file with the comment at the top of Rust files, instead of the names of owner and license; --license goes back to
+    /// these
+    #[arg(long, value_name = "FILE")]
+    pub license_file: Option<PathBuf>,
     #[command(flatten)]
     pub change: Change,
     #[command(flatten)]

@@ -33,7 +33,8 @@ pub(super) struct Cluster {
 
 impl Cluster {
     fn options(&self) -> apply::Options {
-        apply::Options { namespace: self.namespace.clone(), dry_run: false, force: true, timeout: TIMEOUT }
+        let namespace = self.namespace.clone();
+        apply::Options { namespace, dry_run: false, force: true, timeout: TIMEOUT, notes: false }
     }
 
     /// Installs the definitions that the program declares, if they are not those that were installed before. Returns
@@ -193,4 +194,78 @@ fn same(done: &Done, object: &Value) -> bool {
     object["kind"] == done.kind.as_str()
         && object["apiVersion"] == done.api_version.as_str()
         && object["metadata"]["name"] == done.name.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const HEN: &str = "/apis/farm.example.com/v2/namespaces/default/hens/hen";
+
+    /// A server whose kind is converted from the `after`th look at it on, and the requests that it was sent.
+    fn server(after: usize) -> (kube::Client, Arc<Mutex<Vec<String>>>) {
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let requests = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (method, path) = (request.method().as_str(), request.uri().path());
+            let mut requests = requests.lock().expect("not poisoned");
+            requests.push(format!("{method} {path}"));
+            let looks = requests.iter().filter(|request| request.ends_with(DEFINITIONS)).count();
+            let strategy = if looks >= after { "Webhook" } else { "None" };
+            let (status, answer) = match (method, path) {
+                ("GET", DEFINITIONS) => {
+                    let names = json!({"kind": "Hen", "plural": "hens"});
+                    let spec =
+                        json!({"group": "farm.example.com", "names": names, "conversion": {"strategy": strategy}});
+                    (StatusCode::OK, json!({"items": [{"spec": spec}]}))
+                }
+                ("GET", "/apis/farm.example.com/v2") => {
+                    let hens = json!({"name": "hens", "namespaced": true, "kind": "Hen", "verbs": ["patch"]});
+                    (StatusCode::OK, json!({"resources": [hens]}))
+                }
+                ("PATCH", HEN) => (StatusCode::OK, json!({"metadata": {"name": "hen", "resourceVersion": "1"}})),
+                _ => {
+                    let status = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"});
+                    (StatusCode::NOT_FOUND, status)
+                }
+            };
+            let response = Response::builder().status(status).header("content-type", "application/json");
+            std::future::ready(response.body(Body::from(answer.to_string().into_bytes())))
+        });
+        (kube::Client::new(service, "default"), asked)
+    }
+
+    /// Applies a sample of the kind, and returns how often its definition was looked at before that.
+    async fn looks_before_the_sample(converted: &[(&str, &str)], after: usize) -> usize {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let samples = directory.path().join("hen.yaml");
+        std::fs::write(&samples, "apiVersion: farm.example.com/v2\nkind: Hen\nmetadata: {name: hen}\n")
+            .expect("written");
+        let (client, asked) = server(after);
+        let converted = converted.iter().map(|(group, kind)| ((*group).to_owned(), (*kind).to_owned())).collect();
+        let cluster = Cluster { client, namespace: "default".to_owned(), samples, converted };
+        let done = cluster.apply(&[]).await.expect("applied");
+        assert_eq!(done.len(), 1);
+        let asked = asked.lock().expect("not poisoned");
+        let patch = asked.iter().position(|request| *request == format!("PATCH {HEN}")).expect("it was applied");
+        let looks = asked.iter().filter(|request| request.ends_with(DEFINITIONS)).count();
+        assert_eq!(asked[..patch].iter().filter(|request| request.ends_with(DEFINITIONS)).count(), looks, "{asked:?}");
+        looks
+    }
+
+    #[tokio::test]
+    async fn samples_wait_until_their_kind_is_converted() {
+        assert_eq!(looks_before_the_sample(&[("farm.example.com", "Hen")], 3).await, 3);
+        assert_eq!(looks_before_the_sample(&[("farm.example.com", "Hen")], 1).await, 1);
+        // Neither kinds without conversion nor those without samples are waited for.
+        assert_eq!(looks_before_the_sample(&[], 9).await, 0);
+        assert_eq!(looks_before_the_sample(&[("zoo.example.com", "Hen"), ("farm.example.com", "Egg")], 9).await, 0);
+    }
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::against::apply::Version;
+use crate::output;
 
 /// How long to wait before a watch that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -71,7 +72,7 @@ async fn follow(api: &Api<DynamicObject>, kind: &str, changes: &mpsc::Sender<Cha
             WatchEvent::Added(object) | WatchEvent::Modified(object) => Change::Seen(read(kind, &object)),
             WatchEvent::Deleted(object) => Change::Gone { kind: kind.to_owned(), name: name(&object) },
             WatchEvent::Bookmark(_) => continue,
-            WatchEvent::Error(error) => anyhow::bail!("{error:?}"),
+            WatchEvent::Error(error) => anyhow::bail!("{}", output::answer(&error)),
         };
         changes.send(change).await?;
     }

@@ -82,7 +82,7 @@ async fn follow_build(mut child: Child, inputs: &mpsc::Sender<Input>) -> Result<
         let mut programs = Vec::new();
         while let Some(line) = next_line(&mut reader).await {
             let fresh = line.contains("\"fresh\":true");
-            programs.extend(manifests::executables(&line).into_iter().map(|(name, path)| (name, path, fresh)));
+            programs.extend(manifests::executables(&line).into_iter().map(|program| (program, fresh)));
         }
         programs
     };
@@ -108,12 +108,11 @@ async fn follow_build(mut child: Child, inputs: &mpsc::Sender<Input>) -> Result<
     if !status.success() {
         return Ok(Err(said.trim_end().to_owned()));
     }
-    let names = || programs.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>().join(", ");
-    Ok(match programs.as_slice() {
-        [] => Err("cargo built no program; name the operator's package with --package".to_owned()),
-        [(_, path, fresh)] => Ok(Program { path: path.clone(), fresh: *fresh }),
-        _ => Err(format!("cargo built several programs; name the operator with --bin: {}", names())),
-    })
+    let (programs, fresh): (Vec<_>, Vec<_>) = programs.into_iter().unzip();
+    Ok(manifests::operator(&programs).map(|operator| {
+        let is_fresh = programs.iter().zip(fresh).any(|(program, fresh)| program == operator && fresh);
+        Program { path: operator.path.clone(), fresh: is_fresh }
+    }))
 }
 
 /// Leaves the end of a text.

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::Finding;
 use crate::against::apply::{self, Change};
-use crate::against::definitions::is_definition;
+use crate::against::definitions::{self, is_definition};
 use crate::against::target::Target;
-use crate::against::{message, request};
+use crate::against::{message, remove, request};
 use crate::args::Doctor;
 use crate::output;
 
@@ -58,9 +58,17 @@ fn unreachable(target: &Target, why: &str) -> Finding {
 
 /// Compares the definitions of the code with those of the cluster, as the server itself sees them.
 async fn definitions(target: &Target, manifests: &[Value]) -> Result<Vec<Finding>> {
-    let options = apply::Options { namespace: target.namespace.clone(), dry_run: true, force: true, timeout: TIMEOUT };
+    let namespace = target.namespace.clone();
+    let options = apply::Options { namespace, dry_run: true, force: true, timeout: TIMEOUT, notes: false };
     let mut findings = Vec::new();
     for definition in manifests.iter().filter(|manifest| is_definition(manifest)) {
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+        let found = apply::get(&target.client, &definitions::path(name)).await?;
+        if let Some(leaving) = found.filter(|found| found["metadata"]["deletionTimestamp"].is_string()) {
+            let why = remove::explain(&target.client, &leaving).await?;
+            findings.push(Finding::broken("crd", format!("{name} is being deleted: {why}"), "windlass install"));
+            continue;
+        }
         for done in apply::apply(&target.client, vec![definition.clone()], &options, |_| {}).await? {
             let name = done.name;
             findings.push(match done.change {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use windlass_scaffold::project::ProjectError;
 use windlass_scaffold::scaffold::{self, ScaffoldError};
 
 use super::Finding;
@@ -28,7 +29,8 @@ pub(super) fn check(args: &Doctor) -> Looked {
             return looked;
         }
         Err(error) => {
-            looked.findings.push(Finding::broken("project", error.to_string(), "repair PROJECT, for example with git"));
+            let remedy = remedy_of(&error);
+            looked.findings.push(Finding::broken("project", error.to_string(), remedy));
             return looked;
         }
         Ok(project) => {
@@ -57,6 +59,19 @@ pub(super) fn check(args: &Doctor) -> Looked {
     }
     looked.findings.push(drift(args, &root));
     looked
+}
+
+/// What to do about a project that cannot be used.
+fn remedy_of(error: &ScaffoldError) -> &'static str {
+    match error {
+        ScaffoldError::Project(error) if error.needs_newer() => {
+            "install a newer windlass; `windlass version` says which one this is"
+        }
+        ScaffoldError::Project(ProjectError::Layout { .. } | ProjectError::Format { .. }) => {
+            "windlass init, in another directory"
+        }
+        _ => "repair PROJECT, for example with git",
+    }
 }
 
 /// Whether `windlass manifests --check` passes.

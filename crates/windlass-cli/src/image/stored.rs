@@ -53,6 +53,29 @@ pub(super) fn remove(args: &ImageRemove) -> Result<ExitCode> {
         output::line(format_args!("removed {name}"));
     }
     // What is in use stays until its user ends.
-    store.collect()?;
+    collect(&store)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Deletes what nothing names. The process must have one thread.
+#[cfg(target_os = "linux")]
+fn collect(store: &Store) -> Result<()> {
+    use windlass_container::UserNamespace;
+    if !UserNamespace::is_needed() || !store.has_owners() {
+        store.collect()?;
+        return Ok(());
+    }
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let users = UserNamespace::enter(&store.dir().join("users"), &program)
+        .context("cannot delete files of other users without a user namespace")?;
+    let collected = store.collect();
+    users.end();
+    collected?;
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn collect(store: &Store) -> Result<()> {
+    store.collect()?;
+    Ok(())
 }

@@ -2,9 +2,10 @@
 //!
 //! The process stops when this command ends before it has recorded the cluster: see [`super::starter`].
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -187,6 +188,8 @@ impl Process {
         for plugin in &args.admission.disable_admission_plugins {
             command.arg(format!("--disable-admission-plugins={plugin}"));
         }
+        command.arg(format!("--history={}s", args.history.as_secs()));
+        server_settings(&mut command, args, home)?;
         // A group of its own: what is typed at this command's terminal is not meant for it.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
         let mut child = command.spawn().context("cannot start the cluster's process")?;
@@ -200,6 +203,11 @@ impl Process {
     async fn ready(&mut self, home: &Home) -> Result<(String, Option<String>)> {
         let mut said = String::new();
         self.said.read_line(&mut said).await?;
+        while let Some(note) = said.strip_prefix(starter::NOTE) {
+            output::note(note.trim_end());
+            said.clear();
+            self.said.read_line(&mut said).await?;
+        }
         if let Some(server) = said.strip_prefix("ready ").and_then(|rest| rest.split_whitespace().next()) {
             let ingress = said.split_whitespace().find_map(|word| word.strip_prefix("ingress="));
             return Ok((server.to_owned(), ingress.map(str::to_owned)));
@@ -244,4 +252,26 @@ impl Process {
         }
         let _ = self.child.kill().await;
     }
+}
+/// Passes on the settings of the API server. The process has another directory, so paths are made absolute.
+fn server_settings(command: &mut Command, args: &Up, home: &Home) -> Result<()> {
+    let flow = &args.flow_control;
+    command.arg(format!("--max-requests-inflight={}", flow.max_requests_inflight));
+    command.arg(format!("--max-mutating-requests-inflight={}", flow.max_mutating_requests_inflight));
+    command.arg(format!("--enable-priority-and-fairness={}", flow.enable_priority_and_fairness));
+    let audit = &args.audit;
+    let Some(log) = &audit.audit_log else { return Ok(()) };
+    let flag = |flag: &str, path: &Path| -> Result<OsString> {
+        let mut argument = OsString::from(format!("{flag}="));
+        argument.push(std::path::absolute(path).with_context(|| format!("cannot find {}", path.display()))?);
+        Ok(argument)
+    };
+    command.arg(flag("--audit-log", log.as_deref().unwrap_or(&home.audit_log()))?);
+    if let Some(policy) = &audit.audit_policy {
+        command.arg(flag("--audit-policy", policy)?);
+    }
+    command.arg(format!("--audit-log-maxsize={}", audit.audit_log_maxsize));
+    command.arg(format!("--audit-log-maxbackup={}", audit.audit_log_maxbackup));
+    command.arg(format!("--audit-log-maxage={}", audit.audit_log_maxage));
+    Ok(())
 }

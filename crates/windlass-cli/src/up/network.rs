@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use windlass::Manager;
 use windlass::manager::ManagerError;
 use windlass_cluster::MachineNetwork;
+use windlass_container::UserNamespace;
 use windlass_container::network::{Attachment, NetworkError, NetworkNamespace, NetworkedPod, PodNetwork};
 use windlass_network::network::HostPort;
 use windlass_network::resolver::PodDns;
@@ -21,8 +22,8 @@ use windlass_server::dialer::{Dialer, Dialing};
 
 use crate::args::{Switch, Up};
 
-/// Where the namespaces of clusters are kept.
-const DIRECTORY: &str = "/run/windlass/network";
+/// Where the namespaces of root's clusters are kept.
+pub(super) const DIRECTORY: &str = "/run/windlass/network";
 /// Where Ingresses are served if nothing else is.
 const HTTP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const HTTPS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
@@ -33,13 +34,17 @@ const NODES: u8 = 16;
 #[derive(Clone)]
 pub(super) struct PodsNetwork(Arc<Network>);
 
-/// Makes the network of the cluster with this name, or goes on with that of a process before. Needs root.
-pub(super) async fn start(args: &Up, name: &str) -> Result<PodsNetwork> {
-    let mut cluster = cluster::Options::new(name, DIRECTORY);
+/// Makes the network of the cluster with this name, or goes on with that of a process before. Needs root, if only in a user
+/// namespace.
+pub(super) async fn start(args: &Up, directory: &Path, name: &str) -> Result<PodsNetwork> {
+    let mut cluster = cluster::Options::new(name, directory);
     cluster.nodes = (2..2 + NODES).map(|last| Ipv4Addr::new(172, 18, 0, last)).filter(|one| !is_own(*one)).collect();
     let services = cluster.services;
     let mut options = NetworkOptions::new(cluster);
-    options.guard = [Range::new(Ipv4Addr::new(10, 244, 0, 0), 16), Some(services)].into_iter().flatten().collect();
+    // The machine's own routes are root's.
+    if !UserNamespace::is_entered() {
+        options.guard = [Range::new(Ipv4Addr::new(10, 244, 0, 0), 16), Some(services)].into_iter().flatten().collect();
+    }
     options.expose = true;
     options.http = Some(args.ingress.unwrap_or_else(|| free(HTTP)));
     options.https = Some(args.ingress_tls.unwrap_or_else(|| free(HTTPS)));
@@ -51,14 +56,14 @@ pub(super) async fn start(args: &Up, name: &str) -> Result<PodsNetwork> {
 }
 
 /// Whether there is a network of the cluster with this name.
-pub(super) fn exists(name: &str) -> bool {
-    Path::new(DIRECTORY).join(name).exists()
+pub(super) fn exists(directory: &Path, name: &str) -> bool {
+    directory.join(name).exists()
 }
 
 /// Removes what is left of the network of a cluster that has stopped.
-pub(super) fn remove(name: &str) {
-    if exists(name)
-        && let Err(error) = cluster::remove(Path::new(DIRECTORY), name)
+pub(super) fn remove(directory: &Path, name: &str) {
+    if exists(directory, name)
+        && let Err(error) = cluster::remove(directory, name)
     {
         tracing::warn!(%error, "the network of the cluster cannot be removed");
     }

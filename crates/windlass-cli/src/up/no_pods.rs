@@ -11,7 +11,13 @@ use crate::output;
 /// There are none.
 pub(crate) enum Pods {}
 
-pub(crate) fn of(args: &Up, _: &Home) -> Result<Option<Pods>> {
+/// There is none.
+pub(crate) struct Place {
+    pub(crate) note: Option<String>,
+    never: Pods,
+}
+
+pub(crate) fn enter(args: &Up, _: &Home) -> Result<Option<Place>> {
     ensure!(
         matches!(args.runtime, PodRuntime::Simulated | PodRuntime::Auto),
         "pods run on Linux only; use --runtime simulated or auto"
@@ -22,11 +28,15 @@ pub(crate) fn of(args: &Up, _: &Home) -> Result<Option<Pods>> {
     Ok(None)
 }
 
+pub(crate) fn of(place: Place, _: &Home) -> Result<Pods> {
+    Ok(place.never)
+}
+
 pub(crate) fn have_network() -> bool {
     false
 }
 
-pub(crate) fn clean_up(_: &Home) -> Result<()> {
+pub(crate) fn clean_up(_: &Home, _: bool) -> Result<()> {
     Ok(())
 }
 
@@ -36,6 +46,10 @@ impl Pods {
     }
 
     pub(crate) async fn start_network(&mut self, _: &Up) -> Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn notes(&self) -> Vec<String> {
         match *self {}
     }
 

@@ -14,6 +14,8 @@ use crate::output;
 
 /// Written by the command once the cluster is recorded.
 pub(super) const RECORDED: &[u8] = b"\n";
+/// What a line begins with that the command prints for the user.
+pub(super) const NOTE: &str = "note ";
 
 pub(super) struct Starter {
     /// None once the cluster is recorded.
@@ -28,6 +30,14 @@ impl Starter {
 
     pub(super) fn at_standard_input() -> io::Result<Self> {
         Ok(Self { pipe: Some(Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)?) })
+    }
+
+    /// Says something to the user, also by the command that started this process.
+    pub(super) fn note(&self, text: &str) {
+        output::note(text);
+        if self.pipe.is_some() {
+            output::line(format_args!("{NOTE}{}", text.replace('\n', " ")));
+        }
     }
 
     /// Waits until the command has ended without having recorded the cluster, forever if it has. Cancel-safe.

@@ -111,6 +111,102 @@ fn objects_that_hold_their_definition_are_named() {
     stage.succeeds("uninstall -f all.yaml --yes --remove-finalizers");
 }
 
+/// What is applied to an object that is being deleted would go with it.
+#[test]
+fn what_is_being_deleted_is_created_again() {
+    let stage = Stage::new();
+    stage.write("all.yaml", &format!("{HELD}---\n{}", pets("")));
+    stage.write("crd.yaml", &pets(""));
+    stage.succeeds("apply -f all.yaml");
+    stage.fails("uninstall -f crd.yaml --yes --timeout 1");
+    let said = stage.fails("install -f crd.yaml --timeout 1");
+    let said = format!("{}{}", said.stdout, said.stderr);
+    assert!(said.contains("still being deleted after 1 s"), "{said}");
+    assert!(said.contains("default/rex (held by the finalizer example.com/vet)"), "{said}");
+    assert!(said.contains("`windlass uninstall --remove-finalizers`"), "{said}");
+
+    let install = format!("install -f crd.yaml --kubeconfig {}", stage.cluster.kubeconfig.display());
+    let installing = stage.sandbox.command(&install).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    stage.succeeds("uninstall -f crd.yaml --yes --remove-finalizers");
+    let installed = installing.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&installed.stdout).contains(" created"), "{installed:?}");
+    stage.write("pet.yaml", PET);
+    assert!(stage.succeeds("apply -f pet.yaml").contains(" created"));
+}
+
+/// A webhook that nothing serves.
+const SILENT_WEBHOOK: &str = "\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: pets-webhooks}
+webhooks:
+- name: vpet.example.com
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  clientConfig: {url: 'https://127.0.0.1:9/validate'}
+  rules: [{apiGroups: [example.com], apiVersions: [v1], resources: [pets], operations: [UPDATE]}]
+";
+
+#[test]
+fn a_webhook_that_keeps_finalizers_is_named() {
+    let remedy = "The webhook is registered by validatingwebhookconfiguration/pets-webhooks: start the operator that serves \
+                  it, or take it away with `kubectl delete validatingwebhookconfiguration/pets-webhooks`; then run this \
+                  command again";
+    let stage = Stage::new();
+    stage.write("all.yaml", &format!("{HELD}---\n{}---\n{SILENT_WEBHOOK}", pets("")));
+    stage.succeeds("apply -f all.yaml");
+    stage.write("crd.yaml", &pets(""));
+    let said = stage.fails("uninstall -f crd.yaml --yes --remove-finalizers");
+    let error = said.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
+    let begin = "error: the finalizers of default/rex cannot be removed: Internal error occurred: failed calling webhook \
+                 \"vpet.example.com\": ";
+    assert!(error.starts_with(begin) && error.ends_with(remedy), "{}", said.stderr);
+    assert!(!said.stderr.contains("Status {"), "{}", said.stderr);
+}
+
+#[test]
+fn what_a_server_refuses_is_said_in_its_words() {
+    let stage = Stage::new();
+    let config = std::fs::read_to_string(&stage.cluster.kubeconfig).unwrap();
+    let users = config.find("users:").unwrap();
+    let nobody = config[..users].to_owned() + "users: [{name: nobody, user: {token: wrong}}]\n";
+    let mut config: Value = serde_saphyr::from_str(&nobody).unwrap();
+    config["contexts"][0]["context"]["user"] = "nobody".into();
+    stage.write("config", &config.to_string());
+    stage.write("crd.yaml", &pets(""));
+    for command in ["uninstall -f crd.yaml --yes", "install -f crd.yaml", "nodes list"] {
+        let said = stage.sandbox.windlass(&format!("{command} --kubeconfig config"));
+        let text = said.stdout + &said.stderr;
+        assert_eq!(said.status.code(), Some(1), "{command}: {text}");
+        assert!(text.contains("Unauthorized") && !text.contains("Status {"), "{command}: {text}");
+    }
+}
+
+#[test]
+fn a_directory_with_a_kustomization_is_installed_as_it_says() {
+    let stage = Stage::new();
+    std::fs::create_dir_all(stage.sandbox.path("crd/patches")).unwrap();
+    std::fs::create_dir_all(stage.sandbox.path("crd/bases")).unwrap();
+    stage.write("crd/bases/pets.yaml", &pets(""));
+    // Neither a definition by itself, nor named by the kustomization.
+    let patch = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: pets.example.com, \
+                 annotations: {patched: 'yes'}}\n";
+    stage.write("crd/patches/pets.yaml", patch);
+    stage.write("crd/other.yaml", &pets("").replace("pets", "cats").replace("Pet", "Cat"));
+    stage.write("crd/kustomization.yaml", "resources: [bases/pets.yaml]\npatches: [{path: patches/pets.yaml}]\n");
+    let said = stage.succeeds("install -f crd");
+    assert_eq!(said, "customresourcedefinition.apiextensions.k8s.io/pets.example.com created\n");
+    let unpatched = stage.succeeds("install -f crd/bases/pets.yaml");
+    assert!(unpatched.contains(" configured"), "the annotation was there: {unpatched}");
+    assert!(stage.succeeds("install -f crd").contains(" configured"));
+    assert!(stage.succeeds("install -f crd").contains(" unchanged"));
+    assert!(stage.succeeds("uninstall -f crd").contains("pets.example.com deleted"));
+    // Without one, all files of the directory are read.
+    std::fs::remove_file(stage.sandbox.path("crd/kustomization.yaml")).unwrap();
+    std::fs::remove_dir_all(stage.sandbox.path("crd/patches")).unwrap();
+    assert!(stage.succeeds("install -f crd").contains("cats.example.com created"));
+}
+
 #[test]
 fn a_definition_of_a_megabyte_is_installed() {
     let stage = Stage::new();

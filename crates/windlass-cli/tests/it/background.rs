@@ -276,7 +276,7 @@ fn a_cluster_that_dies_while_it_is_recorded_is_not_in_the_kubeconfig() {
     let store = sandbox.path("clusters/one/data/store/LOCK");
     let kubeconfig = sandbox.path("clusters/one/kubeconfig");
     let pid = crate::process::eventually("it serves", || {
-        let pid = std::fs::read_to_string(&store).ok()?.trim().parse().ok()?;
+        let pid = std::fs::read_to_string(&store).ok()?.lines().next()?.parse().ok()?;
         kubeconfig.exists().then_some(pid)
     });
     let pid = rustix::process::Pid::from_raw(pid).unwrap();

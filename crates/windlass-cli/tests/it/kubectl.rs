@@ -6,6 +6,7 @@ mod custom;
 mod kinds;
 mod look;
 mod pets;
+mod running;
 mod seeds;
 mod streams;
 mod watch;

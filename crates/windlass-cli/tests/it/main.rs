@@ -28,5 +28,6 @@ mod project;
 mod public_names;
 mod reference;
 mod restart;
+mod rootless;
 mod tools;
 mod trouble;

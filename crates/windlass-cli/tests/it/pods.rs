@@ -62,6 +62,32 @@ fn a_start_that_fails_leaves_no_network() {
     assert!(!has_network(&sandbox));
 }
 
+#[test]
+fn the_nodes_of_another_runtime_go() {
+    let sandbox = Sandbox::new();
+    let nodes = || {
+        let kubeconfig = sandbox.user_kubeconfig();
+        let mut command = std::process::Command::new(std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into()));
+        let output = command.args(["get", "nodes", "-o", "name"]).env("KUBECONFIG", kubeconfig).output().ok()?;
+        Some(String::from_utf8(output.stdout).unwrap())
+    };
+    sandbox.succeeds("up");
+    eventually("a node is registered", || nodes().is_none_or(|names| names.contains("node/node-0")).then_some(()));
+    sandbox.succeeds("down");
+    // Pods that are made now must not wait on a node that nothing runs.
+    let said = sandbox.windlass("up --runtime process");
+    let has_kubectl = nodes().is_some();
+    eventually("only this machine is a node", || nodes().is_none_or(|names| names == "node/default\n").then_some(()));
+    sandbox.succeeds("down");
+    assert!(!has_kubectl || said.stderr.contains("deleted the nodes node-0"), "{}", said.stderr);
+    // The other way round.
+    let said = sandbox.windlass("up");
+    eventually("no node is this machine", || nodes().is_none_or(|names| names == "node/node-0\n").then_some(()));
+    sandbox.succeeds("down");
+    assert!(!has_kubectl || said.stderr.contains("pods are simulated now"), "{}", said.stderr);
+    assert!(sandbox.processes().is_empty());
+}
+
 /// A page from a port of this machine.
 fn get(address: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
@@ -78,7 +104,19 @@ fn free_port() -> u16 {
 
 #[test]
 fn pods_reach_each_other_and_are_reached() {
-    let Some(machine) = Machine::with_busybox() else { return };
+    if let Some(machine) = Machine::with_busybox() {
+        run_everything(machine);
+    }
+}
+
+#[test]
+fn pods_of_a_user_who_is_not_root_do_the_same() {
+    if let Some(machine) = Machine::without_root() {
+        run_everything(machine);
+    }
+}
+
+fn run_everything(machine: Machine) {
     let host_port = free_port();
     machine.apply(&PODS.replace("HOSTPORT", &host_port.to_string()));
     assert!(
@@ -127,11 +165,12 @@ fn pods_reach_each_other_and_are_reached() {
 
     // After a crash everything is as before: the same processes, and the ways to them.
     let started = "get pod web -o jsonpath={.status.containerStatuses[0].containerID}";
-    let before = machine.run(started);
+    let (before, parents) = (machine.run(started), machine.parents());
+    assert_eq!(parents.len(), 2);
     machine.crash_and_restart();
     machine.in_pod("client", "fetch web 80", "i am web");
     page(&format!("127.0.0.1:{host_port}"));
-    assert_eq!(machine.run(started), before);
+    assert_eq!((machine.run(started), machine.parents()), (before, parents));
 
     machine.run("delete pod web");
     let gone = eventually("the Service has no endpoint", || {

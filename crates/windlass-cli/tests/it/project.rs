@@ -70,12 +70,86 @@ fn the_spellings_of_kubebuilder_are_accepted() {
     let project = std::fs::read_to_string(sandbox.path("PROJECT")).unwrap();
     assert!(project.contains("multigroup: true") && !project.contains("namespaced: true"), "{project}");
     let kind = "--group webapp --version v1 --kind Guestbook";
-    sandbox.succeeds(&format!("create api {kind} --resource=true --controller=true --make=false --ssa"));
-    let webhook = format!("create webhook {kind} --plural guestbooks --make=false --force=false");
+    let api = format!("create api {kind} --resource=true --controller=true --make=false --ssa");
+    sandbox.succeeds(&format!("{api} --example=false --crd-version v1"));
+    let webhook = format!("create webhook {kind} --plural guestbooks --make=false --force=false --webhook-version v1");
     sandbox.succeeds(&format!("{webhook} --defaulting=true --programmatic-validation=true --conversion=false"));
     assert!(sandbox.path("src/webhook/v1/guestbook.rs").exists() || sandbox.path("src/webhook/webapp/v1").exists());
     let said = sandbox.windlass("edit --plugins=helm/v2-alpha");
     assert!(said.status.success() && said.stderr.contains("windlass manifests chart"), "{said:?}");
+}
+
+#[test]
+fn webhooks_are_served_at_other_paths() {
+    let sandbox = project("");
+    sandbox.succeeds("create api --group webapp --version v1 --kind Guestbook");
+    commit(&sandbox);
+    let paths = "--defaulting-path=/books/defaults --validation-path /books/check";
+    sandbox.succeeds(&format!("create webhook --kind Guestbook --defaulting --programmatic-validation {paths}"));
+    let code = std::fs::read_to_string(sandbox.path("src/webhook/v1/guestbook.rs")).unwrap();
+    assert!(code.contains(r#".at("/books/defaults")"#) && code.contains(r#".at("/books/check")"#), "{code}");
+    let project = std::fs::read_to_string(sandbox.path("PROJECT")).unwrap();
+    assert!(project.contains("defaultingPath: /books/defaults"), "{project}");
+    assert!(project.contains("validationPath: /books/check"), "{project}");
+
+    sandbox.succeeds("create api --group webapp --version v1 --kind Author");
+    let taken = sandbox.fails("create webhook --kind Author --validation --validation-path /books/check");
+    assert!(taken.contains("another webhook is served at /books/check"), "{taken}");
+    for (wrong, why) in
+        [("books", "begins with a slash"), ("/a//b", "empty part"), ("/a.b", "'.'"), ("/convert", "conv")]
+    {
+        let said = sandbox.windlass(&format!("create webhook --kind Author --validation --validation-path {wrong}"));
+        assert!(said.status.code() == Some(2) && said.stderr.contains(why), "{wrong}: {said:?}");
+    }
+    let alone = sandbox.windlass("create webhook --kind Author --defaulting --validation-path /x");
+    assert_eq!(alone.status.code(), Some(2), "{alone:?}");
+
+    sandbox.succeeds("delete api --kind Author");
+    sandbox.succeeds("delete webhook --kind Guestbook");
+    assert_unchanged(&sandbox);
+}
+
+#[test]
+fn a_license_file_is_at_the_top_of_rust_files() {
+    let sandbox = Sandbox::new();
+    let goes = "/*\n * Copyright 2026 The Zoo.\n *\n * All rights reserved.\n */\n";
+    std::fs::write(sandbox.path("boilerplate.go.txt"), goes).unwrap();
+    sandbox.succeeds("init --name zoo --license none --license-file boilerplate.go.txt");
+    sandbox.succeeds("create api --group a --version v1 --kind Cat");
+    let head = |file: &str| {
+        let text = std::fs::read_to_string(sandbox.path(file)).unwrap();
+        text.lines().take_while(|line| !line.starts_with("//!")).collect::<Vec<_>>().join("|")
+    };
+    assert_eq!(head("src/controller/cat.rs"), "// Copyright 2026 The Zoo.|//|// All rights reserved.|");
+    sandbox.succeeds("edit --license mit --owner Zoo");
+    let names = "// SPDX-FileCopyrightText: Zoo|// SPDX-License-Identifier: MIT|";
+    assert_eq!((head("src/controller/cat.rs").as_str(), head("src/main.rs").as_str()), (names, names));
+    std::fs::write(sandbox.path("header.txt"), "// Ours.\n").unwrap();
+    sandbox.succeeds("edit --license-file header.txt");
+    assert_eq!(head("api/src/v1/cat.rs"), "// Ours.|");
+    std::fs::write(sandbox.path("header.txt"), "/*\n*/\n").unwrap();
+    assert!(sandbox.fails("edit --license-file header.txt").contains("says nothing"));
+    std::fs::write(sandbox.path("header.txt"), "a\0b").unwrap();
+    assert!(sandbox.fails("edit --license-file header.txt").contains("is no text"));
+    assert!(sandbox.fails("edit --license-file missing.txt").contains("cannot read missing.txt"));
+}
+
+#[test]
+fn the_plugin_deploy_image_is_answered_with_another_way() {
+    let sandbox = project("");
+    let image = "--image=memcached:1 --image-container-port=11211 --run-as-user=1001 --plugins=deploy-image/v1-alpha";
+    let said = sandbox.fails(&format!("create api --group cache --version v1 --kind Memcached {image}"));
+    assert!(said.contains("deploy-image") && said.contains("app-service"), "{said}");
+    assert_unchanged(&sandbox);
+}
+
+#[test]
+fn a_short_name_that_is_given_twice_is_one() {
+    let sandbox = project("");
+    sandbox.succeeds("create api --group a --version v1 --kind Cat --shortname ca,ca --shortname ct");
+    let types = std::fs::read_to_string(sandbox.path("api/src/v1/cat.rs")).unwrap();
+    assert_eq!(types.matches("shortname = \"ca\"").count(), 1, "{types}");
+    assert_eq!(types.matches("shortname = ").count(), 2, "{types}");
 }
 
 #[test]
@@ -231,7 +305,107 @@ fn bad_names_are_refused_with_what_is_allowed() {
         assert_unchanged(&sandbox);
     }
     let long = format!("create api --group webapp --version v1 --kind {}", "A".repeat(64));
-    assert!(sandbox.fails(&long).contains("longer than 63 characters"));
+    assert!(sandbox.fails(&long).contains("longer than 59 characters"));
+}
+
+#[test]
+fn names_of_every_sort_are_refused_without_a_trace() {
+    let sandbox = project("--multigroup");
+    let api = "create api --group webapp --version v1 --kind";
+    let group = "create api --version v1 --kind Guestbook --group";
+    let version = "create api --group webapp --kind Guestbook --version";
+    let plural = "create api --group webapp --version v1 --kind Guestbook --plural";
+    let short = "create api --group webapp --version v1 --kind Guestbook --shortname";
+    let controller = "create api --group webapp --version v1 --kind Guestbook --controller-name";
+    let long = "a".repeat(300);
+    for (args, name, part) in [
+        // Spaces.
+        (api, "Guest book", "contains ' '"),
+        (api, "", "is empty"),
+        (group, "web app", "contains ' '"),
+        (version, "v1 ", "is not a version"),
+        (plural, "guest books", "contains ' '"),
+        (controller, "guest book", "contains ' '"),
+        ("init other --name", "my shop", "contains ' '"),
+        ("init other --domain", "my domain", "contains ' '"),
+        // Letters of other scripts, and those that only look like ours.
+        (api, "留言板", "contains '留'"),
+        (api, "Guestb\u{43e}\u{43e}k", "a kind is at most 59 letters and digits"),
+        (group, "wébapp", "contains 'é'"),
+        (plural, "gästebücher", "contains 'ä'"),
+        (short, "ß", "contains 'ß'"),
+        ("init other --name", "läden", "contains 'ä'"),
+        ("init other --domain", "mÿ.domain", "contains 'ÿ'"),
+        ("init", "läden", "choose one with --name"),
+        ("init", "my shop", "choose one with --name"),
+        // Length.
+        (api, &"A".repeat(60), "longer than 59 characters"),
+        (group, &["group"; 41].join("."), "has more than 253 characters"),
+        (group, &long, "longer than 253 characters"),
+        (group, &"a".repeat(64), "a part of more than 63 characters"),
+        (version, "v12345", "is not a version"),
+        (plural, &long, "longer than 63 characters"),
+        (controller, &long, "longer than 63 characters"),
+        ("init other --domain", &long, "longer than 253 characters"),
+        ("init other --name", &"a".repeat(29), "longer than 28 characters"),
+        // Reserved words, of Rust and of the generated code.
+        (group, "type", "reserved word"),
+        (group, "crate", "reserved word"),
+        (controller, "async", "reserved word"),
+        (controller, "windlass", "generated code uses itself"),
+        (api, "Self", "generated code uses"),
+        (api, "Fn", "generated code uses"),
+        (api, "List", "kubectl takes for a list"),
+        ("init other --name", "impl", "reserved word"),
+        ("init other --name", "tokio", "generated code uses itself"),
+        // Groups and versions that Kubernetes does not have.
+        (group, "9lives", "begins with a digit"),
+        ("create api --version v1 --kind Guestbook", "--group=-web", "begins or ends with `-`"),
+        (group, "web..app", "empty part"),
+        (version, "1", "is not a version"),
+        (version, "v0", "is not a version"),
+        (version, "v1gamma1", "is not a version"),
+        // Paths.
+        (api, "../Guestbook", "contains '.'"),
+        (group, "../../etc", "contains '/'"),
+        ("init other --name", "../shop", "contains '.'"),
+        // Kinds of Kubernetes.
+        (api, "Deployment", "Kubernetes has a kind Deployment"),
+        (api, "Namespace", "Kubernetes has a kind Namespace"),
+        (api, "CustomResourceDefinition", "Kubernetes has a kind CustomResourceDefinition"),
+    ] {
+        let said: crate::process::Said = sandbox.command(args).arg(name).output().unwrap().into();
+        assert!(matches!(said.status.code(), Some(1 | 2)), "windlass {args} {name:?}: {said:?}");
+        assert!(said.stderr.contains(part), "windlass {args} {name:?}: {part:?} is not in: {}", said.stderr);
+        assert!(!said.stderr.contains("panicked"), "windlass {args} {name:?}: {said:?}");
+        assert_unchanged(&sandbox);
+    }
+}
+
+#[test]
+fn a_read_only_directory_is_named_and_left_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let sandbox = project("");
+    let allow = |path: &str, mode: u32| {
+        std::fs::set_permissions(sandbox.path(path), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for directory in [".", "src", "api/src", "config"] {
+        allow(directory, 0o555);
+        let said = sandbox.fails("create api --group webapp --version v1 --kind Guestbook");
+        allow(directory, 0o755);
+        assert!(said.contains("nothing was changed. Make the directory writable"), "{directory}: {said}");
+        let path = sandbox.path(directory).canonicalize().unwrap();
+        assert!(said.contains(path.to_str().unwrap()), "{directory}: {said}");
+        assert_unchanged(&sandbox);
+    }
+    let other = Sandbox::new();
+    std::fs::create_dir(other.path("shop")).unwrap();
+    std::fs::set_permissions(other.path("shop"), std::fs::Permissions::from_mode(0o555)).unwrap();
+    for place in ["shop", "shop/inner"] {
+        let said = other.fails(&format!("init {place} --name shop --domain my.domain"));
+        assert!(said.contains("Make the directory writable"), "{place}: {said}");
+        assert_eq!(std::fs::read_dir(other.path("shop")).unwrap().count(), 0, "{place}");
+    }
 }
 
 #[test]
@@ -269,14 +443,73 @@ fn names_that_kubernetes_serves_are_refused() {
 fn a_project_of_a_newer_version_is_left_alone() {
     let sandbox = project("");
     let text = std::fs::read_to_string(sandbox.path("PROJECT")).unwrap();
-    std::fs::write(sandbox.path("PROJECT"), text.replace("version: \"3\"", "version: \"4\"")).unwrap();
-    commit(&sandbox);
-    let said = sandbox.fails("create api --group webapp --version v1 --kind Guestbook");
-    assert!(said.contains("install a newer windlass"), "{said}");
-    for command in ["dev --once", "install", "deploy"] {
-        let said = sandbox.fails(command);
-        assert!(said.contains("install a newer windlass"), "{command}: {said}");
+    // Nothing can be built of this, and there is no cluster: neither may be looked at before PROJECT is.
+    std::fs::write(sandbox.path("Cargo.toml"), "no manifest").unwrap();
+    let own = format!("cliVersion: \"{}\"", env!("CARGO_PKG_VERSION"));
+    for (old, new, expected) in [
+        (
+            "\nversion: \"3\"",
+            "\nversion: \"4\"",
+            "error: PROJECT has version \"4\", and this windlass knows version \"3\": install a newer windlass\n"
+                .to_owned(),
+        ),
+        (
+            &own,
+            "cliVersion: 99.0.0",
+            format!(
+                "error: PROJECT was written by windlass 99.0.0, and this is {}: install the newer version\n",
+                env!("CARGO_PKG_VERSION")
+            ),
+        ),
+    ] {
+        assert!(text.contains(old), "{text}");
+        std::fs::write(sandbox.path("PROJECT"), text.replace(old, new)).unwrap();
+        commit(&sandbox);
+        for command in [
+            "create api --group webapp --version v1 --kind Guestbook",
+            "create webhook --kind Guestbook --defaulting",
+            "delete api --kind Guestbook",
+            "delete webhook --kind Guestbook",
+            "delete client",
+            "edit --multigroup",
+            "generate client",
+            "generate client --check",
+            "upgrade",
+            "upgrade --from HEAD",
+            "manifests",
+            "manifests --write",
+            "manifests --check",
+            "manifests --program nowhere",
+            "manifests install",
+            "manifests chart",
+            "manifests bundle",
+            "install",
+            "install -f config/crd",
+            "uninstall",
+            "run",
+            "run --program nowhere",
+            "deploy",
+            "deploy --skip-build",
+            "undeploy",
+            "dev",
+            "dev --once",
+            "dev --tiltfile",
+            "test",
+        ] {
+            let said = sandbox.windlass(command);
+            assert_eq!((said.status.code(), &said.stderr), (Some(1), &expected), "windlass {command}");
+            assert_unchanged(&sandbox);
+        }
+        // The doctor goes on, and says what to do.
+        let said = sandbox.windlass("doctor --kubeconfig nowhere -o json");
+        let report: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap();
+        let found = findings.iter().find(|finding| finding["check"] == "project").unwrap();
+        assert_eq!(found["remedy"], "install a newer windlass; `windlass version` says which one this is", "{found}");
+        assert!(findings.iter().all(|finding| finding["check"] != "operator"), "{report}");
+        assert_unchanged(&sandbox);
     }
+    assert!(sandbox.fails("init").contains("has a project already"));
     assert_unchanged(&sandbox);
 }
 
@@ -341,6 +574,38 @@ fn an_interrupted_init_writes_all_files() {
         for file in ["PROJECT", "Cargo.toml", "src/main.rs", "tests/it/main.rs", "config/default/kustomization.yaml"] {
             assert!(root.join(file).is_file() && whole.path(file).is_file(), "{file}");
         }
+    }
+}
+
+#[test]
+fn an_interrupted_change_is_whole() {
+    use crate::process::Running;
+    let whole = project("");
+    whole.succeeds("create api --group webapp --version v1 --kind Guestbook");
+    commit(&whole);
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let sandbox = project("");
+        // The command waits for the project, and has said that it wants to hear of signals.
+        let lock = std::fs::File::open(sandbox.path(".")).unwrap();
+        lock.lock().unwrap();
+        let create = Running::spawn(&mut sandbox.command("create api --group webapp --version v1 --kind Guestbook"));
+        create.catches(signal);
+        create.signal(signal);
+        drop(lock);
+        let code = create.wait().code();
+        assert!(matches!(code, Some(0 | 130 | 143)), "{signal:?}: {code:?}");
+        commit(&sandbox);
+        let tree = "ls-tree -r HEAD";
+        assert_eq!(git(&sandbox, tree), git(&whole, tree), "{signal:?}");
+        // Killed before anything is decided: nothing is changed.
+        let lock = std::fs::File::open(sandbox.path(".")).unwrap();
+        lock.lock().unwrap();
+        let delete = Running::spawn(&mut sandbox.command("delete api --kind Guestbook"));
+        delete.catches(signal);
+        delete.signal(rustix::process::Signal::KILL);
+        delete.wait();
+        drop(lock);
+        assert_unchanged(&sandbox);
     }
 }
 

@@ -34,12 +34,15 @@ fn pid(said: &Value) -> Pid {
 #[test]
 fn what_could_not_be_written_on_a_full_disk_is_said() {
     let sandbox = Sandbox::new();
-    for (args, file) in [("up --name one", "data/store/LOCK"), ("up --name one --ephemeral", "kubeconfig")] {
+    for (args, action, file) in [
+        ("up --name one", "allocate", "data/store/log-00000000000000000002.log"),
+        ("up --name one --ephemeral", "write", "kubeconfig"),
+    ] {
         let said = on_a_full_disk(&sandbox, args);
         assert_eq!(said.status.code(), Some(1), "{args}");
         assert!(said.stderr.starts_with("error: the cluster did not start: "), "{args}: {}", said.stderr);
         let file = sandbox.path("clusters/one").join(file);
-        assert!(said.stderr.contains(&format!("write {}", file.display())), "{args}: {}", said.stderr);
+        assert!(said.stderr.contains(&format!("{action} {}", file.display())), "{args}: {}", said.stderr);
         assert!(said.stderr.contains("File too large"), "{args}: {}", said.stderr);
         assert_eq!(names(&sandbox.path("clusters")), [""; 0], "{args}");
     }

@@ -1,5 +1,7 @@
 //! `windlass` in a home of its own, and clusters that it serves in the foreground.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -11,11 +13,80 @@ use crate::process::{Running, Said};
 /// A directory where nothing of the user's is touched.
 pub(crate) struct Sandbox {
     dir: TempDir,
+    /// The user that `windlass` runs as, if not the one of the tests.
+    user: Option<u32>,
+    /// Whether `/etc/subuid` and `/etc/subgid` give it others.
+    has_others: bool,
 }
+
+/// A user that no machine has, and that is given no other users.
+const NOBODY: u32 = 54_321;
+
+/// The first of the users that one in `/etc/subuid` is given: number 1 in its user namespace.
+pub(crate) const FIRST_OTHER: u32 = 2_000_000;
+
+/// Runs a command as a user that the machine has in this mount namespace only, and that is given others.
+const WITH_OTHERS: &str = r#"
+for file in passwd subuid subgid; do mount --bind "$1/etc-$file" /etc/$file || exit 1; done
+user=$2
+shift 2
+exec setpriv --reuid "$user" --regid "$user" --clear-groups "$@"
+"#;
 
 impl Sandbox {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().expect("a temporary directory") }
+        Self { dir: tempfile::tempdir().expect("a temporary directory"), user: None, has_others: false }
+    }
+
+    /// One whose `windlass` does not run as root: as the user of the tests, or as one of its own.
+    pub(crate) fn without_root() -> Self {
+        let mut sandbox = Self::new();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(sandbox.dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+            sandbox.user = Some(NOBODY);
+        }
+        sandbox
+    }
+
+    /// The same for a user that is given others. `None`, loudly, where there cannot be such a one.
+    #[cfg(target_os = "linux")]
+    #[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+    pub(crate) fn with_other_users() -> Option<Self> {
+        let mut sandbox = Self::without_root();
+        let has_tools = ["newuidmap", "newgidmap", "unshare", "setpriv"]
+            .iter()
+            .all(|tool| Command::new("which").arg(tool).output().is_ok_and(|found| found.status.success()));
+        let Some(user) = sandbox.user.filter(|_| has_tools) else {
+            eprintln!("SKIPPED: this needs root, newuidmap (Debian: uidmap), unshare and setpriv");
+            return None;
+        };
+        let known = std::fs::read_to_string("/etc/passwd").unwrap();
+        let passwd = format!("{known}\nwindlass-test:x:{user}:{user}::/:/bin/sh\n");
+        let others = format!("windlass-test:{FIRST_OTHER}:65536\n");
+        for (file, content) in [("passwd", &passwd), ("subuid", &others), ("subgid", &others)] {
+            std::fs::write(sandbox.path(&format!("etc-{file}")), content).unwrap();
+        }
+        sandbox.has_others = true;
+        Some(sandbox)
+    }
+
+    /// The user that `windlass` runs as.
+    pub(crate) fn user(&self) -> u32 {
+        self.user.unwrap_or_else(|| rustix::process::geteuid().as_raw())
+    }
+
+    /// The program, where the user of this sandbox can execute it.
+    fn program(&self) -> PathBuf {
+        let built = Path::new(env!("CARGO_BIN_EXE_windlass"));
+        let is_open = |dir: &Path| dir.metadata().is_ok_and(|found| found.permissions().mode() & 0o5 == 0o5);
+        if self.user.is_none() || built.ancestors().all(is_open) {
+            return built.to_owned();
+        }
+        let copy = self.path("windlass");
+        if !copy.exists() {
+            std::fs::copy(built, &copy).unwrap();
+        }
+        copy
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -28,11 +99,23 @@ impl Sandbox {
     }
 
     pub(crate) fn command(&self, args: &str) -> Command {
-        self.command_of(Path::new(env!("CARGO_BIN_EXE_windlass")), args)
+        let mut command = self.command_of(&self.program(), args);
+        if let Some(user) = self.user.filter(|_| !self.has_others) {
+            command.uid(user).gid(user);
+        }
+        command
     }
 
     fn command_of(&self, program: &Path, args: &str) -> Command {
-        let mut command = Command::new(program);
+        let mut command = match self.user.filter(|_| self.has_others) {
+            None => Command::new(program),
+            Some(user) => {
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "sh", "-c", WITH_OTHERS, "sh"]).arg(self.dir.path());
+                command.arg(user.to_string()).arg(program);
+                command
+            }
+        };
         command.args(args.split_whitespace()).current_dir(self.dir.path()).stdin(Stdio::null());
         command.env("HOME", self.dir.path()).env("WINDLASS_HOME", self.path("clusters"));
         command.env("KUBECONFIG", self.user_kubeconfig());
@@ -90,6 +173,12 @@ impl Cluster {
     /// A cluster that keeps everything in memory, with a simulated node and kwok's objects.
     pub(crate) fn with_kwok() -> Self {
         Self::start("--ephemeral --nodes 1 --kwok")
+    }
+
+    /// A cluster that keeps everything in memory, with a node whose pods are processes of this machine.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn with_processes() -> Self {
+        Self::start("--ephemeral --runtime process")
     }
 
     /// A cluster that keeps everything in `dir`, without nodes.

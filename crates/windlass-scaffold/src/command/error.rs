@@ -1,6 +1,6 @@
 //! Why a command cannot do what it is asked for.
 
-use crate::name::{ControllerName, Kind, NameError, Plural, Version};
+use crate::name::{ControllerName, Kind, NameError, Plural, Version, WebhookPath};
 
 /// Why a command cannot do what it is asked for, and what can be done.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +41,11 @@ pub enum CommandError {
         "{kind} is too similar to {other}: their plural, or Rust modules or types of theirs, would have the same name"
     )]
     Clash { kind: Kind, other: Kind },
+    #[error(
+        "the name of the CRD, {name}, has more than 253 characters: choose a shorter --group, or a shorter --domain for the \
+         project"
+    )]
+    LongName { name: String },
     #[error("the short name {name} is a name of {other}: an API server does not serve a second kind of that name")]
     ShortNameTaken { name: Plural, other: Kind },
     #[error("--external-api-path {path:?} is no Rust path: it names the module of the types, as cert_manager_api::v1")]
@@ -50,8 +55,8 @@ pub enum CommandError {
          cert-manager-api = \"1\" or cert-manager-api = {{ git = \"https://example.com/api\" }}"
     )]
     ExternalModule { module: String },
-    #[error("there is a controller \"{name}\" already: choose another name with --controller-name")]
-    ControllerExists { name: ControllerName },
+    #[error("there is a controller \"{name}\" already: give this one another name, as with --controller-name={free}")]
+    ControllerExists { name: ControllerName, free: ControllerName },
     #[error(
         "{kind} {version} has the controller \"{name}\", and one controller is enough for all versions of a kind: add \
          --controller=false, or give this version one of its own with --controller-name"
@@ -61,6 +66,8 @@ pub enum CommandError {
     NoWebhook,
     #[error("{kind} has a {webhook} webhook already")]
     WebhookExists { kind: Kind, webhook: &'static str },
+    #[error("another webhook is served at {path}: choose another path")]
+    PathTaken { path: WebhookPath },
     #[error("{kind} has a conversion with the hub {hub} already, and these versions are part of it")]
     ConversionExists { kind: Kind, hub: Version },
     #[error("{kind} has {webhook} webhook")]

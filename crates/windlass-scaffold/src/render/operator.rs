@@ -3,7 +3,7 @@
 use minijinja::{Value, context};
 
 use super::{group_modules, modules, type_path, version_modules};
-use crate::name::ControllerName;
+use crate::name::{ControllerName, WebhookPath};
 use crate::project::{Project, Resource};
 use crate::template;
 use crate::tree::Tree;
@@ -104,6 +104,8 @@ fn webhooks(project: &Project, common: &Value, tree: &mut Tree) {
                 type => path,
                 defaulting => set.defaulting,
                 validation => set.validation,
+                defaulting_path => set.defaulting_path.as_ref().map(WebhookPath::as_str),
+                validation_path => set.validation_path.as_ref().map(WebhookPath::as_str),
                 ..common.clone()
             };
             let path = format!("src/webhook/{}.rs", modules.join("/"));

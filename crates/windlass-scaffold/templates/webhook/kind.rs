@@ -1,5 +1,8 @@
 «header»//! Admission of «kind» objects.
 
+%% if defaulting_path or validation_path
+use windlass::webhook::Admission;
+%% endif
 %% if defaulting
 use windlass::webhook::{Defaulter, Denied};
 %% endif
@@ -12,10 +15,14 @@ use «types»;
 
 /// Adds the webhooks of the kind.
 pub fn add_to(mut webhooks: Webhooks) -> Webhooks {
-%% if defaulting
+%% if defaulting_path
+    webhooks = webhooks.admission(Admission::defaulting::<«type»>(Webhook).at("«defaulting_path»"));
+%% elif defaulting
     webhooks = webhooks.defaulter::<«type»>(Webhook);
 %% endif
-%% if validation
+%% if validation_path
+    webhooks = webhooks.admission(Admission::validating::<«type»>(Webhook).at("«validation_path»"));
+%% elif validation
     webhooks = webhooks.validator::<«type»>(Webhook);
 %% endif
     webhooks

@@ -1,6 +1,7 @@
 //! What the user wrote is never lost without `--force`.
 
 use windlass_scaffold::command::{self, CommandError, NewApi};
+use windlass_scaffold::name::ControllerName;
 use windlass_scaffold::scaffold::{self, Mode};
 use windlass_scaffold::{Plan, Project};
 
@@ -138,7 +139,11 @@ fn a_kind_of_two_groups_has_two_controllers() {
     let second = dir.read("src/controller/kitchen_hot/kitchen_hot_order.rs");
     assert!(second.contains("\"kitchen-hot-order\""), "{second}");
     let again = NewApi { resource: false, ..api("sales", "v1", "Order") };
-    refused(&dir, |project| command::create_api(project, again), "there is a controller \"order\" already");
+    refused(&dir, |project| command::create_api(project, again), "--controller-name=order-2");
+    // Whatever has the name, the default is another one.
+    dir.create(NewApi { controller_name: Some(ControllerName::new("meal").unwrap()), ..api("sales", "v1", "Menu") });
+    dir.create(api("kitchen.hot", "v1", "Meal"));
+    assert!(dir.read("src/controller/kitchen_hot/kitchen_hot_meal.rs").contains("\"kitchen-hot-meal\""));
     dir.create(NewApi { controller: false, ..api("sales", "v2", "Order") });
     let hub = |version: &str| command::Selector {
         group: Some(windlass_scaffold::name::Group::new("sales").unwrap()),

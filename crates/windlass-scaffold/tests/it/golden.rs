@@ -42,3 +42,33 @@ fn a_docker_build_gets_the_checkout_that_the_project_depends_on() {
         assert!(text.contains("docker build --build-context 'windlass=/src/windlass' -t "), "{text}");
     }
 }
+
+#[test]
+fn makefile_and_justfile_have_kubebuilders_targets() {
+    let mut expected =
+        "help manifests generate fmt lint test run build install uninstall deploy undeploy docker-build docker-push build-installer"
+            .split(' ')
+            .collect::<Vec<_>>();
+    // What kubebuilder's plugins add to it.
+    expected.extend(["chart", "bundle"]);
+    let tree = render(&crate::project());
+    let file = |name: &str| tree.iter().find(|(path, _)| *path == name).unwrap().1;
+    // A target opens a line; private ones (`all`, `default`, files) have no description.
+    let makefile: Vec<_> =
+        file("Makefile").lines().filter(|line| line.contains(": ") && line.contains(" ## ")).map(target).collect();
+    let justfile = file("justfile").lines().collect::<Vec<_>>();
+    let justfile: Vec<_> = justfile
+        .windows(2)
+        .filter(|lines| {
+            lines[0].starts_with("# ") && lines[1].contains(':') && !lines[1].starts_with(char::is_whitespace)
+        })
+        .map(|lines| target(lines[1]))
+        .collect();
+    assert_eq!(makefile, expected);
+    assert_eq!(justfile, expected);
+}
+
+/// The name that a line of a `Makefile` or `justfile` defines.
+fn target(line: &str) -> &str {
+    line.split_once(':').map_or(line, |(name, _)| name)
+}

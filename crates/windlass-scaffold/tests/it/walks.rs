@@ -65,7 +65,7 @@ fn webhooks() -> impl Strategy<Value = Webhooks> {
     let spokes = subsequence(&VERSIONS[..], 0..=2);
     (any::<bool>(), any::<bool>(), any::<bool>(), spokes).prop_map(|(defaulting, validation, conversion, spokes)| {
         let spokes = spokes.into_iter().map(|version| Version::new(version).unwrap()).collect();
-        Webhooks { defaulting, validation, conversion, spokes, external: None }
+        Webhooks { defaulting, validation, conversion, spokes, ..Webhooks::default() }
     })
 }
 

@@ -52,6 +52,23 @@ fn a_rollout_that_cannot_end_says_why() {
 }
 
 #[test]
+fn manifests_that_were_not_written_are_asked_for() {
+    let stage = Stage::new();
+    project(&stage);
+    stage.write("config/crd/kustomization.yaml", "resources: [bases/example.com_pets.yaml]\n");
+    for command in ["deploy --skip-build --no-wait", "undeploy", "apply -k config/default", "install -f config/crd"] {
+        let said = stage.fails(command).stderr;
+        let expected = "bases/example.com_pets.yaml, which is made from the operator's code: run `windlass manifests --write` \
+                        first";
+        assert!(said.contains(expected), "{command}: {said}");
+    }
+    // Others are the user's own.
+    stage.write("config/crd/kustomization.yaml", "resources: [other.yaml]\n");
+    let said = stage.fails("undeploy").stderr;
+    assert!(said.contains("there is no config/crd/other.yaml\n"), "{said}");
+}
+
+#[test]
 fn an_operator_on_simulated_nodes_is_not_rolled_out() {
     let stage = Stage::new();
     project(&stage);
@@ -64,6 +81,26 @@ fn an_operator_on_simulated_nodes_is_not_rolled_out() {
         assert!(said.stderr.contains(text), "no {text:?} in {}", said.stderr);
     }
     assert!(!said.stderr.contains("is rolled out"), "{}", said.stderr);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_operator_is_not_deployed_onto_process_pods() {
+    let stage = Stage { cluster: crate::windlass::Cluster::with_processes(), sandbox: crate::windlass::Sandbox::new() };
+    project(&stage);
+    // Nothing can be built of this.
+    stage.write("Cargo.toml", "no manifest");
+    crate::process::eventually("the node has reported", || {
+        stage.succeeds("nodes list -o json").contains("\"ready\": true").then_some(())
+    });
+    bundle(&stage);
+    for command in ["deploy", "deploy --skip-build --image pets:v1 --no-wait", "bundle run"] {
+        let said = stage.fails(command).stderr;
+        assert!(said.contains("cannot be deployed here"), "{command}: {said}");
+        assert!(said.contains("`windlass up --runtime container`"), "{command}: {said}");
+    }
+    // Nothing was applied.
+    assert!(!stage.succeeds("undeploy --yes").contains(" deleted"));
 }
 
 #[test]
@@ -108,6 +145,75 @@ fn undeploy_keeps_a_namespace_that_was_there_before() {
     assert!(other.succeeds("undeploy --yes").contains("namespace/pets-system deleted"));
 }
 
+/// What an operator makes in its namespace, as the library does, and what others have there.
+const MADE: &str = "\
+apiVersion: v1
+kind: Secret
+metadata: {name: webhook-server-cert, namespace: pets-system}
+type: kubernetes.io/tls
+data: {ca.crt: YQ==, ca.key: YQ==, tls.crt: YQ==, tls.key: YQ==}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: pets, namespace: pets-system}
+spec: {holderIdentity: pets-controller-manager-5d8f-abcde_00ff, leaseDurationSeconds: 15}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: password, namespace: pets-system}
+data: {a: YQ==}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: other, namespace: pets-system}
+spec: {holderIdentity: pets-controller-manager-5d8f-abcde_00ff, leaseDurationSeconds: 15}
+";
+
+const ROLE: &str = "\
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: manager-role, namespace: system}
+rules:
+- {apiGroups: [''], resources: [secrets], verbs: [create]}
+- {apiGroups: [''], resources: [secrets], resourceNames: [webhook-server-cert], verbs: [get, list, update, watch]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [pets], verbs: [get, update]}
+";
+
+#[test]
+fn undeploy_removes_what_the_operator_has_made() {
+    let stage = Stage::new();
+    project(&stage);
+    stage.write("config/manager/manager.yaml", &format!("{DEPLOYMENT}{ROLE}"));
+    stage.write("namespace.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: pets-system}\n");
+    stage.write("made.yaml", MADE);
+    stage.succeeds("apply -f namespace.yaml");
+    stage.succeeds("apply -f made.yaml");
+    stage.succeeds("deploy --skip-build --no-wait");
+    let said = stage.succeeds("undeploy --yes");
+    for line in ["secret/webhook-server-cert deleted", "lease.coordination.k8s.io/pets deleted"] {
+        assert!(said.lines().any(|said| said == line), "no {line:?} in {said}");
+    }
+    let said = stage.succeeds("apply -f made.yaml");
+    for line in ["secret/password unchanged", "lease.coordination.k8s.io/other unchanged"] {
+        assert!(said.lines().any(|said| said == line), "no {line:?} in {said}");
+    }
+
+    // A Secret of cert-manager's and a Lease that somebody else holds stay.
+    stage.succeeds("deploy --skip-build --no-wait");
+    stage.write(
+        "made.yaml",
+        &MADE.replace("ca.key: YQ==, ", "").replace("pets-controller-manager-5d8f-abcde", "laptop"),
+    );
+    stage.succeeds("undeploy --yes");
+    stage.succeeds("deploy --skip-build --no-wait");
+    stage.succeeds("apply -f made.yaml");
+    let said = stage.windlass("undeploy --yes");
+    assert!(said.status.success() && !said.stdout.contains("secret/") && !said.stdout.contains("lease"), "{said:?}");
+    assert!(said.stderr.contains("the Lease pets stays: laptop_00ff holds it"), "{said:?}");
+}
+
 #[test]
 fn kustomizations_are_applied() {
     let stage = Stage::new();
@@ -123,9 +229,8 @@ fn kustomizations_are_applied() {
     assert!(stage.fails("apply -k nowhere").stderr.contains("there is no"));
 }
 
-#[test]
-fn a_bundle_is_installed_without_olm() {
-    let stage = Stage::new();
+/// A bundle for OLM, with the kind and the Deployment of an operator.
+fn bundle(stage: &Stage) {
     std::fs::create_dir_all(stage.sandbox.path("bundle/manifests")).unwrap();
     std::fs::create_dir_all(stage.sandbox.path("bundle/metadata")).unwrap();
     stage.write("bundle/manifests/crd.yaml", &pets(""));
@@ -157,6 +262,12 @@ fn a_bundle_is_installed_without_olm() {
         },
     });
     stage.write("bundle/manifests/pets.clusterserviceversion.yaml", &version.to_string());
+}
+
+#[test]
+fn a_bundle_is_installed_without_olm() {
+    let stage = Stage::new();
+    bundle(&stage);
     stage.write(
         "bundle/metadata/annotations.yaml",
         "annotations: {operators.operatorframework.io.bundle.mediatype.v1: plain}\n",

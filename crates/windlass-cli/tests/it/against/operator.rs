@@ -12,7 +12,7 @@ const ROLE: &str = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Clust
 /// A shell script that declares Pets as an operator does, and then does what `body` says.
 fn operator(stage: &Stage, body: &str) {
     use std::os::unix::fs::PermissionsExt as _;
-    let definition = windlass_server::codec::yaml::parse(pets("").as_bytes()).unwrap().value;
+    let definition = windlass_api::codec::yaml::parse(pets("").as_bytes()).unwrap().value;
     stage.write("manifests", &format!("{definition}\n{ROLE}\n"));
     let (manifests, file) = (stage.sandbox.path("manifests"), stage.sandbox.path("operator"));
     let text = format!(

@@ -5,8 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use windlass_network::cluster::{Leftover, leftovers};
+
 use super::Containers;
+use crate::machine::{NETWORKS, network_name};
 use crate::process::eventually;
+use crate::windlass::Sandbox;
 
 const ROUNDS: u32 = 3;
 const PODS: usize = 20;
@@ -65,6 +69,17 @@ fn parents(dir: &Path) -> BTreeMap<String, String> {
     found
 }
 
+/// The links of pods, and how many lines the rules of the packet filter have: each round adds neither.
+fn links_and_rules(sandbox: &Sandbox) -> (BTreeSet<String>, Option<usize>) {
+    let name = network_name(sandbox);
+    let found = leftovers(Path::new(NETWORKS), &name).unwrap().into_iter();
+    let links = found.filter_map(|one| if let Leftover::Link(link) = one { Some(link) } else { None }).collect();
+    let namespace = format!("--net={NETWORKS}/{name}/node");
+    let listed = std::process::Command::new("nsenter").args([&namespace, "nft", "list", "ruleset"]).output();
+    let listed = listed.ok().filter(|listed| listed.status.success());
+    (links, listed.map(|listed| String::from_utf8_lossy(&listed.stdout).lines().count()))
+}
+
 #[test]
 fn pods_outlive_kills_of_the_cluster() {
     let Some(mut cluster) = Containers::start() else { return };
@@ -85,6 +100,8 @@ fn pods_outlive_kills_of_the_cluster() {
     let ask = |cluster: &Containers| cluster.succeeds(statuses);
     let (before, same) = (ask(&cluster), parents(&cluster.sandbox.path("")));
     assert_eq!(same.len(), PODS);
+    let (links, rules) = links_and_rules(&cluster.sandbox);
+    assert_eq!(links.len(), PODS);
     for round in 0..rounds {
         // Dropping it kills it.
         cluster.running = None;
@@ -95,6 +112,12 @@ fn pods_outlive_kills_of_the_cluster() {
         assert_eq!(parents(&cluster.sandbox.path("")), same, "round {round}: other processes");
         assert_eq!(ask(&cluster), before, "round {round}: other containers");
         assert!(cluster.run(&format!("exec p{} -- id", round as usize % PODS)).0);
+        // Rules come back with the Services that the new process sees.
+        eventually("links and rules are as before", || {
+            let (now, filter) = links_and_rules(&cluster.sandbox);
+            assert_eq!(now, links, "round {round}");
+            (filter == rules).then_some(())
+        });
     }
     let uids = cluster.succeeds("get pods -l app=kept -o jsonpath={.items[*].metadata.uid}");
     let uids: Vec<String> = uids.split_whitespace().map(str::to_owned).collect();
@@ -106,4 +129,5 @@ fn pods_outlive_kills_of_the_cluster() {
     cluster.running = None;
     cluster.sandbox.succeeds("down");
     eventually("nothing is left", || (left(&dir, &uids) == Left::default()).then_some(()));
+    assert_eq!(leftovers(Path::new(NETWORKS), &network_name(&cluster.sandbox)).unwrap(), []);
 }

@@ -1,5 +1,7 @@
 //! Images that pods pull from Debian's `docker-registry`, with passwords.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use super::Containers;
@@ -46,6 +48,27 @@ impl Registry {
     }
 }
 
+/// Pushes the image `team/damaged:v1`, and changes a byte of it in the registry, which does not notice.
+fn damage_another_image(sandbox: &Sandbox, at: &str) {
+    std::fs::create_dir(sandbox.path("other")).unwrap();
+    std::fs::write(sandbox.path("other/file"), "only in this image").unwrap();
+    let blobs = || -> BTreeSet<PathBuf> {
+        let found =
+            Command::new("find").arg(sandbox.path("registry")).args(["-path", "*/blobs/*", "-name", "data"]).output();
+        String::from_utf8(found.unwrap().stdout).unwrap().lines().map(PathBuf::from).collect()
+    };
+    let before = blobs();
+    sandbox.succeeds(&format!("image build other --tag {at}/team/damaged:v1 --entrypoint /file --push"));
+    // Of what is new, the documents are JSON.
+    let new: Vec<PathBuf> = blobs().difference(&before).cloned().collect();
+    let is_layer = |path: &&PathBuf| !std::fs::read(path).unwrap().starts_with(b"{");
+    let layer = new.iter().find(is_layer).expect("a layer");
+    let mut bytes = std::fs::read(layer).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(layer, bytes).unwrap();
+    sandbox.succeeds(&format!("image remove {at}/team/damaged:v1"));
+}
+
 fn pod(name: &str, image: &str, secrets: &str) -> String {
     format!(
         "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 0\n  \
@@ -64,6 +87,7 @@ fn images_are_pulled_with_the_secrets_of_pods() {
     let config = format!(r#"{{"auths": {{"{at}": {{"auth": "bWU6cHc="}}}}}}"#);
     std::fs::write(docker.join("config.json"), config).unwrap();
     cluster.sandbox.succeeds(&format!("image build files --tag {at}/team/app:v1 --entrypoint /bin/busybox --push"));
+    damage_another_image(&cluster.sandbox, at);
     let mut skopeo = Command::new("skopeo");
     skopeo.args(["copy", "--dest-tls-verify=false", "--dest-creds", "me:pw", "--dest-compress-format", "zstd"]);
     skopeo.arg(format!("oci-archive:{}", cluster.sandbox.path("web.tar").display()));
@@ -85,6 +109,7 @@ fn images_are_pulled_with_the_secrets_of_pods() {
         ("anonymous", format!("{at}/team/app:v1"), "", "the pod has no imagePullSecrets"),
         ("tag", format!("{at}/team/app:v2"), "{name: good}", "manifest unknown"),
         ("digest", format!("{at}/team/app@sha256:{zeros}"), "{name: good}", "manifest unknown"),
+        ("damaged", format!("{at}/team/damaged:v1"), "{name: good}", "gave something else for sha256:"),
         ("dead", "127.0.0.1:1/team/app:v1".to_owned(), "", "Connection refused"),
     ];
     let mut manifest = String::new();
