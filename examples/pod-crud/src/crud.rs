@@ -12,7 +12,7 @@ use windlass::kube::{Api, Error};
 /// The Pod that this program works with.
 pub const NAME: &str = "foo";
 
-/// Creates the Pod, which must not exist.
+/// Creates the Pod. One that exists is from a run that was interrupted, and is taken as it is.
 pub async fn create(pods: &Api<Pod>) -> Result<Pod, Error> {
     let pod = Pod {
         metadata: ObjectMeta {
@@ -31,7 +31,10 @@ pub async fn create(pods: &Api<Pod>) -> Result<Pod, Error> {
         }),
         ..Pod::default()
     };
-    pods.create(&PostParams::default(), &pod).await
+    match pods.create(&PostParams::default(), &pod).await {
+        Err(Error::Api(status)) if status.reason == "AlreadyExists" => pods.get(NAME).await,
+        result => result,
+    }
 }
 
 /// Gives a Pod these labels and no others.

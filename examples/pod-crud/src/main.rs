@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             println!("deleted");
         }
         Command::Watch => tokio::select! {
-            failed = follow(&pods) => failed?,
+            () = watch::follow_on(&pods, |text| { println!("{text}"); true }) => {}
             stop = tokio::signal::ctrl_c() => stop?,
         },
         Command::Informer => {
@@ -79,16 +79,4 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
-}
-
-/// Prints changes. Watches end now and then; the next one goes on where the last one ended.
-async fn follow(pods: &Api<Pod>) -> Result<(), windlass::kube::Error> {
-    let print = |text: String| {
-        println!("{text}");
-        true
-    };
-    let mut version = "0".to_owned();
-    loop {
-        version = watch::follow(pods, &version, print).await?;
-    }
 }

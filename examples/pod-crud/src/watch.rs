@@ -9,25 +9,48 @@
 //!
 //! Doing all that right is what [informers](crate::informer) are for.
 
+use std::time::Duration;
+
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use windlass::kube::api::{WatchEvent, WatchParams};
 use windlass::kube::{Api, Error, ResourceExt as _};
 
-/// Tells what happens from a `resourceVersion` on, until `say` returns false or the watch ends. Returns where to go on.
-///
-/// With `0` the watch begins with an `added` for each Pod that exists.
-pub async fn follow(pods: &Api<Pod>, from: &str, mut say: impl FnMut(String) -> bool) -> Result<String, Error> {
+/// Begins a watch with an `added` for each Pod that exists.
+pub const START: &str = "0";
+
+/// After how long a server is asked again that did not answer.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Tells what happens until `say` returns false. A watch that has ended is followed by one that goes on from there.
+pub async fn follow_on(pods: &Api<Pod>, mut say: impl FnMut(String) -> bool) {
+    let (mut version, mut goes_on) = (START.to_owned(), true);
+    while goes_on {
+        let told = follow(pods, &mut version, |text| {
+            goes_on = say(text);
+            goes_on
+        });
+        match told.await {
+            Ok(()) => {}
+            // The server no longer knows what has happened since.
+            Err(Error::Api(status)) if status.code == 410 => version = START.to_owned(),
+            Err(_) => tokio::time::sleep(RETRY).await,
+        }
+    }
+}
+
+/// Tells what happens from a `resourceVersion` on, until `say` returns false or the watch ends. `version` is then where to
+/// go on.
+pub async fn follow(pods: &Api<Pod>, version: &mut String, mut say: impl FnMut(String) -> bool) -> Result<(), Error> {
     // Bookmarks are part of the defaults.
-    let mut events = pods.watch(&WatchParams::default(), from).await?.boxed();
-    let mut version = from.to_owned();
+    let mut events = pods.watch(&WatchParams::default(), version).await?.boxed();
     while let Some(event) = events.next().await {
         let text = match event? {
-            WatchEvent::Added(pod) => changed("added", &pod, &mut version),
-            WatchEvent::Modified(pod) => changed("modified", &pod, &mut version),
-            WatchEvent::Deleted(pod) => changed("deleted", &pod, &mut version),
+            WatchEvent::Added(pod) => changed("added", &pod, version),
+            WatchEvent::Modified(pod) => changed("modified", &pod, version),
+            WatchEvent::Deleted(pod) => changed("deleted", &pod, version),
             WatchEvent::Bookmark(bookmark) => {
-                version = bookmark.metadata.resource_version;
+                *version = bookmark.metadata.resource_version;
                 format!("bookmark: up to {version}")
             }
             // The watch is of no more use; with 410 the version is too old.
@@ -37,7 +60,7 @@ pub async fn follow(pods: &Api<Pod>, from: &str, mut say: impl FnMut(String) -> 
             break;
         }
     }
-    Ok(version)
+    Ok(())
 }
 
 fn changed(what: &str, pod: &Pod, version: &mut String) -> String {

@@ -113,3 +113,33 @@ async fn failing_requests_are_tried_again(env: Env) {
     wait_for_available(&env, "shop", 1).await;
     assert_eq!((failing.hits(), conflicts.hits()), (2, 2));
 }
+
+#[windlass_testing::test]
+async fn deletes_and_creates_while_nobody_reconciles_are_caught_up(env: Env) {
+    let operator = crate::start(&env).await;
+    let old = env.create(example("shop", 2)).await;
+    let before = env.wait_until::<Deployment>("shop-deployment", |_| true).await;
+    operator.kill().await;
+    env.delete::<AppService>(&old).await;
+    let new = env.create(example("shop", 1)).await;
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    // The Deployment of the old AppService goes, and the new one gets its own under the same name.
+    let owned = |it: &Deployment| it.metadata.uid != before.metadata.uid && owner::is_controlled_by(it, &new);
+    let deployment = env.wait_until::<Deployment>("shop-deployment", owned).await;
+    assert_eq!(replicas(&deployment), Some(1));
+    env.delete::<AppService>(&new).await;
+    env.wait_gone::<AppService>("shop").await;
+    env.wait_gone::<Deployment>("shop-deployment").await;
+}
+
+#[windlass_testing::test(setup = crate::start)]
+async fn what_no_deployment_can_be_is_refused(env: Env) {
+    let mut few = example("shop", -1);
+    let mut nameless = example("shop", 1);
+    nameless.spec.deployment_name = String::new();
+    for (wrong, field) in [(&mut few, "spec.replicas"), (&mut nameless, "spec.deploymentName")] {
+        wrong.metadata.namespace = Some("default".into());
+        let refused = env.client().create(wrong).await.expect_err(field);
+        assert!(refused.is_invalid() && refused.to_string().contains(field), "{refused}");
+    }
+}

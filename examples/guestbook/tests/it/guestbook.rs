@@ -127,6 +127,29 @@ async fn failing_requests_are_tried_again(env: Env) {
     let failing = env.fail(Requests::writes_of::<Service>()).times(2).with(Fault::status(503));
     let conflicts = env.fail(Requests::writes_of::<Guestbook>()).times(2).with(Fault::conflict());
     env.create(Guestbook::new("visitors", GuestbookSpec::default())).await;
+    env.restart_server().await;
     env.wait_until::<Guestbook>("visitors", is_ready).await;
     assert_eq!((failing.hits(), conflicts.hits()), (2, 2));
+}
+
+#[windlass_testing::test]
+async fn a_guestbook_deleted_while_nobody_reconciles_leaves_nothing(env: Env) {
+    let operator = crate::start(&env).await;
+    // Some parts are there and others are not when it is deleted.
+    let fault = env.fail(Requests::writes_of::<Deployment>()).after(1).with(Fault::timeout());
+    let guestbook = env.create(Guestbook::new("visitors", GuestbookSpec::default())).await;
+    env.wait_until::<Deployment>("visitors-redis-leader", |_| true).await;
+    fault.hit(1).await;
+    env.delete::<Guestbook>(&guestbook).await;
+    operator.kill().await;
+    drop(fault);
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    env.wait_gone::<Guestbook>("visitors").await;
+    for part in ["frontend", "redis-leader", "redis-follower"] {
+        env.wait_gone::<Deployment>(format!("visitors-{part}").as_str()).await;
+        env.wait_gone::<Service>(format!("visitors-{part}").as_str()).await;
+    }
+    let others = env.create(Guestbook::new("others", GuestbookSpec::default())).await;
+    let leader = env.wait_until::<Deployment>("others-redis-leader", |_| true).await;
+    assert!(owner::is_controlled_by(&leader, &others));
 }

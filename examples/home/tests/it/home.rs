@@ -111,6 +111,48 @@ async fn failing_requests_are_tried_again(env: Env) {
     let failing = env.fail(Requests::writes_of::<ConfigMap>()).times(2).with(Fault::status(500));
     let conflicts = env.fail(Requests::writes_of::<Home>()).times(2).with(Fault::conflict());
     env.create(example(&[("kitchen", Some(21))])).await;
+    env.restart_server().await;
     env.wait_until::<Home>("sample", is_ready).await;
     assert_eq!((failing.hits(), conflicts.hits()), (2, 2));
+}
+
+#[windlass_testing::test(setup = crate::start)]
+async fn conflicting_writers_lose_nothing(env: Env) {
+    let conflicts = env.fail(Requests::writes_of::<Home>().subresource("status")).times(4).with(Fault::conflict());
+    env.create(example(&[("kitchen", Some(21))])).await;
+    // Somebody else writes the Home and its thermostats all the time, and a second operator reconciles it as well.
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    env.wait_until::<ConfigMap>("sample-thermostats", |_| true).await;
+    for celsius in 10..20 {
+        env.modify::<Home>("sample", |home| {
+            home.metadata.labels.get_or_insert_default().insert("celsius".into(), celsius.to_string());
+            home.spec.rooms[0].celsius = Some(celsius);
+        })
+        .await;
+        env.modify::<ConfigMap>("sample-thermostats", |map| {
+            map.metadata.labels.get_or_insert_default().insert("theirs".into(), celsius.to_string());
+            map.data.get_or_insert_default().insert("kitchen".into(), "99".into());
+        })
+        .await;
+    }
+    let map = env.wait_until::<ConfigMap>("sample-thermostats", |map| room(map, "kitchen") == Some("19")).await;
+    assert_eq!(map.metadata.labels.as_ref().expect("labels")["theirs"], "19");
+    let home = env.wait_until::<Home>("sample", is_ready).await;
+    assert_eq!(home.metadata.labels.as_ref().expect("labels")["celsius"], "19");
+    assert_eq!(conflicts.hits(), 4);
+}
+
+#[windlass_testing::test(setup = crate::start)]
+async fn rooms_that_cannot_be_heated_are_refused(env: Env) {
+    for (rooms, field) in [
+        (vec![("kitchen", Some(31))], "spec.rooms[0].celsius"),
+        (vec![("kitchen", Some(4))], "spec.rooms[0].celsius"),
+        (vec![("The Kitchen", None)], "spec.rooms[0].name"),
+        (vec![("kitchen", None), ("kitchen", None)], "spec.rooms[1]"),
+    ] {
+        let mut home = example(&rooms);
+        home.metadata.namespace = Some("default".into());
+        let refused = env.client().create(&home).await.expect_err(field);
+        assert!(refused.is_invalid() && refused.to_string().contains(field), "{refused}");
+    }
 }

@@ -131,3 +131,24 @@ async fn failing_requests_are_tried_again(env: Env) {
     env.wait_until::<OpenTelemetryCollector>("simplest", is_ready).await;
     assert_eq!((failing.hits(), conflicts.hits()), (2, 2));
 }
+
+#[windlass_testing::test]
+async fn deletes_and_creates_while_nobody_reconciles_are_caught_up(env: Env) {
+    let operator = crate::start(&env).await;
+    let old = env.create(simplest(CONFIG)).await;
+    let before = env.wait_until::<Deployment>("simplest-collector", |_| true).await;
+    operator.kill().await;
+    env.delete::<OpenTelemetryCollector>(&old).await;
+    let new = env.create(simplest(ZIPKIN)).await;
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    // The parts of the old collector go, and the new one gets its own under the same names.
+    let owned = |it: &Deployment| it.metadata.uid != before.metadata.uid && owner::is_controlled_by(it, &new);
+    env.wait_until::<Deployment>("simplest-collector", owned).await;
+    let service = |it: &Service| ports(it) == [9411] && owner::is_controlled_by(it, &new);
+    env.wait_until::<Service>("simplest-collector", service).await;
+    env.delete::<OpenTelemetryCollector>(&new).await;
+    env.wait_gone::<OpenTelemetryCollector>("simplest").await;
+    env.wait_gone::<Deployment>("simplest-collector").await;
+    env.wait_gone::<Service>("simplest-collector").await;
+    env.wait_gone::<ConfigMap>("simplest-collector").await;
+}

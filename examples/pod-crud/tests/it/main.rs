@@ -55,12 +55,45 @@ async fn a_watch_tells_changes_and_goes_on_where_it_ended(env: Env) {
         told.push(text);
         false
     };
-    let version = watch::follow(&pods, "0", |text| once(&mut told, text)).await.expect("watched");
+    let mut version = watch::START.to_owned();
+    watch::follow(&pods, &mut version, |text| once(&mut told, text)).await.expect("watched");
     crud::label(&pods, crud::NAME, &[("a".into(), "b".into())].into()).await.expect("updated");
-    let version = watch::follow(&pods, &version, |text| once(&mut told, text)).await.expect("watched");
+    watch::follow(&pods, &mut version, |text| once(&mut told, text)).await.expect("watched");
     env.delete::<Pod>(crud::NAME).await;
-    watch::follow(&pods, &version, |text| once(&mut told, text)).await.expect("watched");
+    watch::follow(&pods, &mut version, |text| once(&mut told, text)).await.expect("watched");
     assert_eq!(told, ["added: foo", "modified: foo", "deleted: foo"]);
+}
+
+#[windlass_testing::test(bare)]
+async fn a_watch_survives_a_restart_failures_and_an_expired_version(env: Env) {
+    let pods = pods(&env);
+    crud::create(&pods).await.expect("created");
+    let (sender, mut told) = mpsc::unbounded_channel();
+    let failing = env.fail(Requests::of::<Pod>().verbs(["watch"])).times(1).with(Fault::status(503));
+    let watched = pods.clone();
+    let tell = move |text: String| text.starts_with("bookmark") || sender.send(text).is_ok();
+    let watching = tokio::spawn(async move { watch::follow_on(&watched, tell).await });
+    assert_eq!(told.recv().await.as_deref(), Some("added: foo"));
+    assert_eq!(failing.hits(), 1);
+    // What happens while the server is away is told afterwards.
+    env.restart_server().await;
+    crud::label(&pods, crud::NAME, &[("a".into(), "b".into())].into()).await.expect("updated");
+    assert_eq!(told.recv().await.as_deref(), Some("modified: foo"));
+    // Everything is told again if the server no longer knows what has changed.
+    let expired = env.fail(Requests::of::<Pod>().verbs(["watch"])).times(1).with(Fault::expired());
+    env.restart_server().await;
+    assert_eq!(told.recv().await.as_deref(), Some("added: foo"));
+    assert_eq!(expired.hits(), 1);
+    watching.abort();
+}
+
+#[windlass_testing::test]
+async fn a_run_that_was_interrupted_is_taken_up(env: Env) {
+    let pods = pods(&env);
+    let before = crud::create(&pods).await.expect("created");
+    let again = crud::create(&pods).await.expect("it is there");
+    assert_eq!(again.metadata.uid, before.metadata.uid);
+    crud::delete(&pods, crud::NAME).await.expect("deleted");
 }
 
 #[windlass_testing::test(bare)]

@@ -117,6 +117,21 @@ fn ask(url: &str) -> Option<String> {
     (answer.starts_with("HTTP/1.1 200") && answer.contains(&format!("<td>{pod}</td>"))).then_some(pod)
 }
 
+/// What a browser makes of a page. `None`, loudly, where there is no Chromium. It connects to nothing but the page.
+fn browse(url: &str, home: &Path) -> Option<String> {
+    let flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
+                 --disable-component-update --disable-sync --disable-dev-shm-usage --virtual-time-budget=10000 --dump-dom";
+    let mut command = Command::new("chromium");
+    command.args(flags.split_whitespace()).arg(format!("--user-data-dir={}", home.join("browser").display())).arg(url);
+    command.env("HOME", home).stdin(Stdio::null()).stderr(Stdio::null());
+    let Ok(output) = command.output() else {
+        eprintln!("SKIPPED: the page is not opened in a browser, because there is no chromium");
+        return None;
+    };
+    assert!(output.status.success(), "{output:?}");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + LIMIT;
     loop {
@@ -147,6 +162,11 @@ fn the_application_is_deployed_balanced_and_removed() {
     while !silent.is_empty() {
         let line = running.line("\"GET /hello HTTP/1.1\" 200");
         silent.retain(|pod| !line.starts_with(&format!("{pod}: 127.0.0.1 - ")));
+    }
+
+    if let Some(page) = browse(&url, cluster.home.path()) {
+        assert!(answers.keys().any(|pod| page.contains(&format!("<td>{pod}</td>"))), "{page}");
+        running.line("HeadlessChrome");
     }
 
     // A pod is deleted and replaced, and no request fails meanwhile.
