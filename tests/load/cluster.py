@@ -8,6 +8,10 @@ it is gone), `scale` (pods of Deployments until all are Ready, and until all are
 (what a cluster with ten nodes and nothing to do uses). Each part starts `windlass up --foreground` on a fresh data
 directory and reads from /proc how much CPU time and memory the whole process took. Everything is awaited with watches;
 the script itself needs little of the machine.
+
+It exits with 1 if a target is missed, and says which (`--no-targets` only prints). The targets are for 2 idle cores:
+Deployment 1 s, namespace 2 s, idle 1 % of a core; with 100,000 pods 120 s from the start until they and their nodes are
+Ready, 2 GB, and 60 s until all are gone; the CPU time per pod with the most pods at most 1.5 times that with the fewest.
 """
 
 import argparse
@@ -33,21 +37,43 @@ PODS_PER_NODE = 10
 PODS_PER_NAMESPACE = 10_000
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 
+# What the whole cluster has to achieve on 2 idle cores.
+DEPLOYMENT_SECONDS = 1
+NAMESPACE_SECONDS = 2
+IDLE_CORE = 0.01
+LARGE = 100_000
+LARGE_READY_SECONDS = 120
+LARGE_MEMORY_MB = 2_000
+LARGE_GONE_SECONDS = 60
+LINEAR = 1.5
+
+missed = []
+
 
 def main():
     args = arguments()
     for part in args.parts.split(","):
         {"deployment": deployment, "namespace": namespace, "scale": scale, "idle": idle}[part](args)
+    for what in missed:
+        print(f"MISSED: {what}", file=sys.stderr)
+    if missed and args.targets:
+        sys.exit(1)
+
+
+def target(what, value, limit, unit):
+    if value > limit:
+        missed.append(f"{what}: {value:.3g} {unit}, the target is {limit:g} {unit}")
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", type=Path, default=ROOT / "target/dist/windlass", help="the windlass to measure")
     parser.add_argument("--parts", default=",".join(PARTS), help="which parts, in this order (default: all)")
-    parser.add_argument("--pods", default="1000,3000,10000,30000,100000", help="how many pods `scale` has")
+    parser.add_argument("--pods", default="1000,10000,100000", help="how many pods `scale` has")
     parser.add_argument("--ephemeral", action="store_true", help="measure the memory engine, not the durable one")
     parser.add_argument("--idle", type=int, default=180, help="how many seconds `idle` takes (default: 180)")
     parser.add_argument("--runs", type=int, default=5, help="how often `deployment` and `namespace` measure (default: 5)")
+    parser.add_argument("--no-targets", dest="targets", action="store_false", help="exit with 0 if a target is missed")
     parser.add_argument("--timeout", type=int, default=900, help="seconds after which something awaited has failed")
     args = parser.parse_args()
     if unknown := set(args.parts.split(",")) - set(PARTS):
@@ -217,6 +243,7 @@ def deployment(args):
             cluster.request("DELETE", f"/api/v1/namespaces/run-{run}")
             cluster.await_no_namespace([f"run-{run}"])
         print(f"Deployment of {REPLICAS} replicas Available: {spread(took)}, CPU {spread(cpu)}, {args.runs} runs")
+        target(f"Deployment of {REPLICAS} replicas", statistics.median(took), DEPLOYMENT_SECONDS, "s")
 
 
 def namespace(args):
@@ -235,6 +262,7 @@ def namespace(args):
             cpu.append(cluster.cpu() - before)
         print(f"namespace of {'/'.join(map(str, sorted(counts)))} objects gone: {spread(took)}, CPU {spread(cpu)}, "
               f"{args.runs} runs")
+        target("namespace", statistics.median(took), NAMESPACE_SECONDS, "s")
 
 
 def fill(cluster, namespace):
@@ -265,11 +293,19 @@ def scale(args):
     print("| pods | nodes | nodes Ready | pods Ready | CPU | CPU per pod | memory | at the peak | per pod | "
           "deleted | CPU | CPU per pod |")
     print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
-    for pods in map(int, args.pods.split(",")):
-        measure_scale(args, pods)
+    rows = sorted(measure_scale(args, pods) for pods in map(int, args.pods.split(",")))
+    (fewest, *first), (most, *last) = rows[0], rows[-1]
+    if fewest < most:
+        names = ("created", "deleted")
+        ratios = {name: last[i] / first[i] for i, name in enumerate(names)}
+        print(f"\nCPU time per pod with {most:,} pods compared with {fewest:,}: "
+              + ", ".join(f"{ratio:.2f} times when {name}" for name, ratio in ratios.items()), flush=True)
+        for name, ratio in ratios.items():
+            target(f"CPU time per pod {name}, {most:,} compared with {fewest:,}", ratio, LINEAR, "times")
 
 
 def measure_scale(args, pods):
+    """Prints a row, and returns the number of pods and the CPU time for each when they were created and deleted."""
     nodes = max(pods // PODS_PER_NODE, 1)
     started = time.monotonic()
     with running(args, nodes) as cluster:
@@ -302,6 +338,11 @@ def measure_scale(args, pods):
         print(f"| {made:,} | {nodes:,} | {nodes_ready:.1f} s | {took:.1f} s | {cpu:.1f} s | {cpu * each:.0f} us | "
               f"{rss:.0f} MB | {peak:.0f} MB | {(rss - empty) * 1e3 / made:.1f} KB | {gone:.1f} s | {deleted:.1f} s | "
               f"{deleted * each:.0f} us |", flush=True)
+        if made >= LARGE:
+            target(f"{nodes:,} nodes and {made:,} pods Ready", nodes_ready + took, LARGE_READY_SECONDS, "s")
+            target(f"{made:,} pods gone", gone, LARGE_GONE_SECONDS, "s")
+            target(f"memory with {made:,} pods", peak, LARGE_MEMORY_MB, "MB")
+        return made, cpu * each, deleted * each
 
 
 def idle(args):
@@ -313,6 +354,7 @@ def idle(args):
         used = cluster.cpu() - before
         print(f"idle with 10 nodes for {args.idle} s: {used:.2f} s of CPU, {used / args.idle:.2%} of a core; "
               f"memory {memory:.1f} MB, then {cluster.memory('VmRSS'):.1f} MB")
+        target("idle", used / args.idle * 100, IDLE_CORE * 100, "% of a core")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 //!
 //! Nothing is compiled or run here. Examples in pages are compiled as doctests of the crates that include them, and
 //! `tests/tutorials` does what the tutorials say.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -118,6 +118,26 @@ fn code(page: &str) -> Vec<String> {
         }
     }
     blocks
+}
+
+/// What a reader of a translation types is what the test of the tutorials has run.
+#[test]
+fn translated_concepts_have_the_commands_of_their_pages() {
+    let docs = root().join("docs");
+    let typed = |page: &Path| -> BTreeSet<String> {
+        let shell = |block: &String| block.starts_with("```console") || block.starts_with("```sh");
+        let blocks: Vec<String> = code(&read(page)).into_iter().filter(shell).collect();
+        blocks
+            .iter()
+            .flat_map(|block| block.lines())
+            .filter_map(|line| line.strip_prefix("$ "))
+            .map(str::to_owned)
+            .collect()
+    };
+    for page in files(&docs.join("concepts"), "md") {
+        let translation = docs.join("zh/concepts").join(page.file_name().unwrap());
+        assert_eq!(typed(&page), typed(&translation), "{}", relative(&translation));
+    }
 }
 
 /// What a reader of a translation types and sees is what the test of the tutorials has run.
@@ -247,6 +267,48 @@ fn commands_of_the_book_have_the_options_that_it_names() {
     assert!(checked > 100, "only {checked} commands were found");
 }
 
+/// The shell blocks of a page, with whether each says why it is not run.
+fn shell_blocks(page: &str) -> Vec<(usize, bool)> {
+    let mut blocks = Vec::new();
+    let (mut inside, mut excused) = (false, false);
+    for (number, line) in page.lines().enumerate().map(|(number, line)| (number + 1, line.trim_start())) {
+        excused |= line.starts_with("<!-- not run: ") && line.ends_with(" -->");
+        let Some(info) = line.strip_prefix("```") else { continue };
+        if !inside && ["sh", "console"].contains(&info.split_whitespace().next().unwrap_or_default()) {
+            blocks.push((number, std::mem::take(&mut excused)));
+        }
+        inside = !inside;
+    }
+    blocks
+}
+
+/// `tests/tutorials/pages.txt` has the pages whose commands are run.
+#[test]
+fn every_command_is_run_or_says_why_not() {
+    let walked = read(&root().join("tests/tutorials/pages.txt"));
+    let walked: BTreeSet<&str> = walked.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let mut pages = pages();
+    pages.extend(files(&root().join("examples"), "md"));
+    let (mut all, mut excused, mut unrun) = (0, 0, Vec::new());
+    for page in pages {
+        let name = relative(&page);
+        // The code of translations is that of their pages, and so is what makes it run.
+        if name.starts_with("docs/zh/") || name.contains("/target/") {
+            continue;
+        }
+        for (line, says_why) in shell_blocks(&read(&page)) {
+            all += 1;
+            excused += usize::from(says_why);
+            if !says_why && !walked.contains(name.as_str()) {
+                unrun.push(format!("{name}:{line}"));
+            }
+        }
+    }
+    println!("{all} blocks of commands; {excused} say why they are not run");
+    assert!(unrun.is_empty(), "nothing runs these commands, and nothing says why:\n{}", unrun.join("\n"));
+    assert!(excused * 2 < all, "{excused} of {all} blocks of commands are not run");
+}
+
 /// The names of metrics between two quotation marks of a sort.
 fn metrics(text: &str, quote: char) -> BTreeSet<&str> {
     const FAMILIES: [&str; 6] =
@@ -294,4 +356,59 @@ fn translations_are_of_the_pages_as_they_are() {
         "{}\nthen record it with BLESS=1 cargo test -p windlass-book translations",
         outdated.join("\n")
     );
+}
+
+/// mdBook calls a page README.md index.html, and changes no link to it.
+#[test]
+fn the_built_book_redirects_links_to_readmes() {
+    let docs = root().join("docs");
+    let settings = read(&docs.join("book.toml"));
+    for page in files(&docs, "md") {
+        let directory = page.parent().unwrap();
+        for target in read(&page).lines().flat_map(links).map(|target| target.split('#').next().unwrap().to_owned()) {
+            let linked = normal(&directory.join(&target));
+            let Ok(linked) = linked.strip_prefix(&docs) else { continue };
+            if target.ends_with("README.md") && !page.ends_with("SUMMARY.md") {
+                let redirect = format!("\"/{}\" = ", linked.with_extension("html").display());
+                assert!(settings.contains(&redirect), "{}: docs/book.toml has no {redirect}", relative(&page));
+            }
+        }
+    }
+}
+
+/// Runs `links.js` on the links of a page, as a browser does.
+#[test]
+fn links_out_of_the_built_book_lead_to_the_repository() {
+    const BROWSER: &str = r#"
+        const links = process.argv.slice(2).map((href) => ({
+            href,
+            getAttribute() { return this.href; },
+            setAttribute(_, href) { this.href = href; },
+        }));
+        globalThis.path_to_root = "../";
+        globalThis.document = { location: { pathname: "/the/book/tutorial/home.html" }, querySelectorAll: () => links };
+        require(process.argv[1]);
+        console.log(links.map((link) => link.href).join("\n"));
+    "#;
+    let cases = [
+        ("../../examples/home", "https://github.com/windlass-rs/windlass/blob/main/examples/home"),
+        (
+            "../../ARCHITECTURE.html#code-map",
+            "https://github.com/windlass-rs/windlass/blob/main/ARCHITECTURE.md#code-map",
+        ),
+        ("../concepts/watch.html#bookmarks", "../concepts/watch.html#bookmarks"),
+        ("guestbook.html", "guestbook.html"),
+        ("#steps", "#steps"),
+        ("https://example.com/a", "https://example.com/a"),
+    ];
+    assert!(read(&root().join("docs/book.toml")).contains(r#"additional-js = ["links.js"]"#));
+    let mut node = std::process::Command::new("node");
+    node.arg("-e").arg(BROWSER).arg(root().join("docs/links.js")).args(cases.map(|(href, _)| href));
+    let Ok(output) = node.output() else {
+        println!("SKIPPED: node is missing, the links of the built book are not checked");
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let changed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(changed.lines().collect::<Vec<_>>(), cases.map(|(_, expected)| expected));
 }

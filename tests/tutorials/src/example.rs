@@ -36,6 +36,10 @@ pub(crate) async fn check(commands: &Commands, examples: &Path, names: &[String]
                 None => run_once(commands, name, "crud").await,
             };
             checked.with_context(|| format!("the example {name:?}"))?;
+            let readme = format!("examples/{name}/README.md");
+            for page in crate::tutorial::pages()?.iter().filter(|page| page.path == readme) {
+                crate::walk(commands, page)?;
+            }
             println!("example {name}: {} s", started.elapsed().as_secs());
         }
     }

@@ -54,11 +54,10 @@ fn main() -> Result<()> {
     if let Some(examples) = &args.examples {
         return runtime.block_on(example::check(&commands, examples, &args.names, args.rounds));
     }
-    for page in tutorial::CONCEPTS.into_iter().chain(tutorial::PAGES) {
-        if args.names.is_empty() || args.names.iter().any(|name| page.ends_with(name.as_str())) {
-            let started = Instant::now();
-            tutorial::walk(&commands, page).with_context(|| format!("the page {page:?} fails"))?;
-            println!("page {page}: {} s", started.elapsed().as_secs());
+    for page in tutorial::pages()? {
+        let is_elsewhere = [tutorial::Start::Tutorial, tutorial::Start::Example].contains(&page.start);
+        if !is_elsewhere && is_named(&args.names, page.path) {
+            walk(&commands, &page)?;
         }
     }
     for tutorial in tutorial::ALL {
@@ -73,5 +72,18 @@ fn main() -> Result<()> {
         workspace::check(&commands)?;
     }
     println!("done in {} s", started.elapsed().as_secs());
+    Ok(())
+}
+
+/// Whether everything is walked, or this page.
+fn is_named(names: &[String], page: &str) -> bool {
+    names.is_empty() || names.iter().any(|name| page.trim_end_matches(".md").ends_with(name.as_str()))
+}
+
+/// Walks a page, and says how long that took.
+fn walk(commands: &Commands, page: &tutorial::Page) -> Result<()> {
+    let started = Instant::now();
+    tutorial::walk(commands, page).with_context(|| format!("the page {} fails", page.path))?;
+    println!("page {}: {} s", page.path, started.elapsed().as_secs());
     Ok(())
 }

@@ -3,9 +3,9 @@
 mod page;
 mod reader;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use kube::api::DynamicObject;
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ use reader::Reader;
 pub(crate) struct Tutorial {
     /// The project.
     pub name: &'static str,
-    /// The page in `docs` that says how it is made.
+    /// The page that says how it is made.
     page: &'static str,
     api_version: &'static str,
     kind: &'static str,
@@ -32,7 +32,7 @@ pub(crate) struct Tutorial {
 pub(crate) const ALL: [Tutorial; 5] = [
     Tutorial {
         name: "myk8soperator",
-        page: "tutorial/home",
+        page: "docs/tutorial/home.md",
         api_version: "ajd.my.domain/v1",
         kind: "Home",
         namespace: Some("default"),
@@ -41,7 +41,7 @@ pub(crate) const ALL: [Tutorial; 5] = [
     },
     Tutorial {
         name: "app-controller-demo",
-        page: "tutorial/app-service",
+        page: "docs/tutorial/app-service.md",
         api_version: "appcontroller.example.com/v1alpha1",
         kind: "AppService",
         namespace: Some("default"),
@@ -50,7 +50,7 @@ pub(crate) const ALL: [Tutorial; 5] = [
     },
     Tutorial {
         name: "guestbook",
-        page: "tutorial/guestbook",
+        page: "docs/tutorial/guestbook.md",
         api_version: "webapp.my.domain/v1",
         kind: "Guestbook",
         namespace: Some("default"),
@@ -59,7 +59,7 @@ pub(crate) const ALL: [Tutorial; 5] = [
     },
     Tutorial {
         name: "tsi-controller",
-        page: "tutorial/ip-pool",
+        page: "docs/tutorial/ip-pool.md",
         api_version: "tsi.tiduyun.com/v1alpha1",
         kind: "IPPool",
         namespace: None,
@@ -68,7 +68,7 @@ pub(crate) const ALL: [Tutorial; 5] = [
     },
     Tutorial {
         name: "petstore-operator",
-        page: "tutorial/pet-store",
+        page: "docs/tutorial/pet-store.md",
         api_version: "petstore.example.com/v1alpha1",
         kind: "Pet",
         namespace: Some("default"),
@@ -77,28 +77,93 @@ pub(crate) const ALL: [Tutorial; 5] = [
     },
 ];
 
-/// Pages that make no operator.
-pub(crate) const PAGES: [&str; 2] = ["tutorial/getting-started", "tutorial/pod-crud"];
+/// A page with commands, and where its reader begins.
+pub(crate) struct Page {
+    pub path: &'static str,
+    pub start: Start,
+}
 
-/// Pages about a cluster that runs already.
-pub(crate) const CONCEPTS: [&str; 5] = [
-    "concepts/objects",
-    "concepts/controllers",
-    "concepts/finalizers",
-    "concepts/versions",
-    "concepts/leader-election",
-];
+/// Where a reader begins: see `pages.txt`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Start {
+    Alone,
+    Cluster,
+    Project,
+    Tutorial,
+    Example,
+    Root,
+}
+
+/// All pages, in the order in which they are walked.
+pub(crate) fn pages() -> Result<Vec<Page>> {
+    let lines = include_str!("../pages.txt").lines().filter(|line| !line.starts_with('#'));
+    lines.map(page_of).collect()
+}
+
+fn page_of(line: &'static str) -> Result<Page> {
+    let (path, start) = line.split_once(' ').with_context(|| format!("no start of {line:?}"))?;
+    let start = match start.trim() {
+        "alone" => Start::Alone,
+        "cluster" => Start::Cluster,
+        "project" => Start::Project,
+        "tutorial" => Start::Tutorial,
+        "example" => Start::Example,
+        "root" => Start::Root,
+        other => bail!("a page does not start {other:?}"),
+    };
+    Ok(Page { path, start })
+}
 
 /// Does what a page says.
-pub(crate) fn walk(commands: &Commands, page: &str) -> Result<()> {
+pub(crate) fn walk(commands: &Commands, page: &Page) -> Result<()> {
     let reader = Reader::new(commands)?;
-    if CONCEPTS.contains(&page) { reader.read(page) } else { reader.walk(page) }
+    match page.start {
+        Start::Cluster => reader.read(page.path),
+        Start::Project => reader.in_directory(project(commands)?).walk(page.path),
+        Start::Example => {
+            let directory = reader::root().join(page.path);
+            reader.in_directory(directory.parent().context("a page is in a directory")?.to_owned()).walk(page.path)
+        }
+        Start::Root if !cfg!(target_os = "linux") || !rustix::process::geteuid().is_root() => {
+            println!("SKIPPED: {} needs root on Linux", page.path);
+            Ok(())
+        }
+        Start::Alone | Start::Tutorial | Start::Root => {
+            let directory = commands
+                .directory
+                .join("reader")
+                .join(page.path.trim_end_matches(".md").to_lowercase().replace('/', "-"));
+            std::fs::create_dir_all(&directory)?;
+            reader.in_directory(directory).walk(page.path)
+        }
+    }
+}
+
+/// The project of pages that are about any project, as it was generated. It is compiled once.
+fn project(commands: &Commands) -> Result<PathBuf> {
+    const GIT: &str = "git -c user.name=reader -c user.email=reader@example.com";
+    let directory = commands.directory.join("reader/guestbook");
+    let script = if directory.exists() {
+        format!("{GIT} checkout -q . && {GIT} clean -fdq -e target -e Cargo.lock")
+    } else {
+        std::fs::create_dir_all(&directory)?;
+        std::fs::copy(&commands.lock, directory.join("Cargo.lock"))?;
+        let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
+        format!(
+            "windlass init --domain my.domain && \
+             windlass create api --group webapp --version v1 --kind Guestbook --resource --controller && \
+             mkdir target && ln -s {target}/debug target/debug && \
+             git init -q && {GIT} add . && {GIT} commit -qm generated"
+        )
+    };
+    Reader::new(commands)?.in_directory(directory.clone()).prepare(&script)?;
+    Ok(directory)
 }
 
 impl Tutorial {
     /// Makes the project, and then does what a page does not: with the operator's own permissions, and in the cluster.
     pub(crate) async fn walk(&self, commands: &Commands) -> Result<()> {
-        walk(commands, self.page)?;
+        Reader::new(commands)?.walk(self.page)?;
         let project = commands.directory.join(self.name);
         commands.succeeds(&project, "manifests --check")?;
 

@@ -3,12 +3,14 @@
 //! | a block that begins with | is |
 //! |---|---|
 //! | <code>```console</code> | commands after `$ `, each with its output |
+//! | <code>```sh</code> | commands, one in a line, that succeed, or fail where a comment says `is refused`; their output is not compared |
 //! | <code>```console terminal=NAME until=WORD</code> | a command that runs in a terminal of its own, until the next one there; its output says WORD when it works |
 //! | <code>```rust file=PATH</code> | a whole file that the reader writes |
 //! | <code>```toml append=PATH</code> | lines that the reader adds to the end of a file |
 //!
 //! `<!-- stop NAME -->` is Ctrl-C in that terminal, where the text says so. The lines between `<!-- setup` and `-->` are
-//! commands that make what a page takes for granted; readers do not see them.
+//! commands that make what a page takes for granted; readers do not see them. `<!-- not run: REASON -->` before a block says why
+//! it cannot be run here.
 //!
 //! Other blocks are only read.
 
@@ -18,17 +20,23 @@ use anyhow::{Context as _, Result, ensure};
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     Command { command: String, output: Vec<String> },
+    Line { command: String, is_refused: bool },
     Terminal { name: String, command: String, until: String },
     Write { path: String, text: String, append: bool },
     Stop { name: String },
     Setup { script: String },
+    NotRun { reason: String },
 }
 
 /// All steps of a page, in order.
 pub(super) fn steps(page: &str) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     let mut lines = page.lines();
+    let mut not_run = None;
     while let Some(line) = lines.next() {
+        if let Some(reason) = line.trim_start().strip_prefix("<!-- not run: ") {
+            not_run = Some(reason.trim_end_matches(" -->").to_owned());
+        }
         if let Some(name) = line.strip_prefix("<!-- stop ").and_then(|rest| rest.strip_suffix(" -->")) {
             steps.push(Step::Stop { name: name.to_owned() });
         }
@@ -36,18 +44,29 @@ pub(super) fn steps(page: &str) -> Result<Vec<Step>> {
             let script: Vec<&str> = lines.by_ref().take_while(|line| *line != "-->").collect();
             steps.push(Step::Setup { script: script.join("\n") });
         }
-        let Some(info) = line.strip_prefix("```") else { continue };
-        let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+        let Some(info) = line.trim_start().strip_prefix("```") else { continue };
+        // A block of a list is indented.
+        let indent = line.len() - line.trim_start().len();
+        let block = lines.by_ref().take_while(|line| line.trim_start() != "```");
+        let block: Vec<&str> = block.map(|line| line.get(indent..).unwrap_or_default()).collect();
         let setting = |name: &str| {
             info.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
         };
         let write = setting("file").map(|path| (path, false)).or_else(|| setting("append").map(|path| (path, true)));
         if let Some((path, append)) = write {
             steps.push(Step::Write { path, text: block.join("\n") + "\n", append });
-        } else if info.split_whitespace().next() == Some("console") {
-            let commands = commands(&block)?;
+        } else if let Some(language @ ("console" | "sh")) = info.split_whitespace().next() {
+            if let Some(reason) = not_run.take() {
+                steps.push(Step::NotRun { reason });
+                continue;
+            }
+            let commands = commands(&block, language)?;
             let Some(name) = setting("terminal") else {
-                steps.extend(commands.into_iter().map(|(command, output)| Step::Command { command, output }));
+                let is_refused = |command: &str| command.lines().next().is_some_and(|it| it.ends_with("is refused"));
+                steps.extend(commands.into_iter().map(|(command, output)| match language {
+                    "sh" => Step::Line { is_refused: is_refused(&command), command },
+                    _ => Step::Command { command, output },
+                }));
                 continue;
             };
             let until = setting("until").context("a terminal has a word to wait for")?;
@@ -58,14 +77,19 @@ pub(super) fn steps(page: &str) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// The commands of a block, each with the lines that follow it. A command goes on after `\` and to the end of `<<EOF`.
-fn commands(block: &[&str]) -> Result<Vec<(String, Vec<String>)>> {
+/// The commands of a block, each with the lines that follow it. A command goes on after `\` and to the end of `<<EOF`. A
+/// command of `console` follows a prompt; every line of `sh` is one.
+fn commands(block: &[&str], language: &str) -> Result<Vec<(String, Vec<String>)>> {
     let mut commands: Vec<(String, Vec<String>)> = Vec::new();
     let mut lines = block.iter();
     while let Some(line) = lines.next() {
-        let Some(first) = line.strip_prefix("$ ") else {
-            let (_, output) = commands.last_mut().context("output without a command")?;
-            output.push((*line).to_owned());
+        let typed =
+            if language == "sh" { Some(*line).filter(|line| !line.is_empty()) } else { line.strip_prefix("$ ") };
+        let Some(first) = typed else {
+            if language != "sh" {
+                let (_, output) = commands.last_mut().context("output without a command")?;
+                output.push((*line).to_owned());
+            }
             continue;
         };
         let mut command = first.to_owned();
@@ -75,7 +99,7 @@ fn commands(block: &[&str]) -> Result<Vec<(String, Vec<String>)>> {
             command.push_str(next);
             anyhow::Ok(*next)
         };
-        if first.contains("<<EOF") {
+        if first.contains("<<EOF") || first.contains("<<'EOF'") {
             while goes_on(&mut command)? != "EOF" {}
         } else {
             while command.ends_with('\\') {
@@ -101,8 +125,18 @@ fn matches(expected: &[String], lines: &[String]) -> bool {
     match expected.split_first() {
         None => lines.is_empty(),
         Some((any, rest)) if any == "..." => (0..=lines.len()).any(|skipped| matches(rest, &lines[skipped..])),
-        Some((first, rest)) => lines.first() == Some(first) && matches(rest, &lines[1..]),
+        Some((first, rest)) => {
+            lines.first().is_some_and(|line| line_matches(first, line)) && matches(rest, &lines[1..])
+        }
     }
+}
+
+/// Whether a line is what the page shows, where `...` stands for any letters.
+fn line_matches(expected: &str, line: &str) -> bool {
+    let Some((start, rest)) = expected.split_once("...") else { return expected == line };
+    line.strip_prefix(start).is_some_and(|line| {
+        line.char_indices().map(|(at, _)| at).chain([line.len()]).any(|at| line_matches(rest, &line[at..]))
+    })
 }
 
 fn is_progress(line: &str) -> bool {
@@ -174,9 +208,11 @@ mod tests {
         let page = "# A page\n\n```console\n$ one\nsaid\n$ two <<EOF\nx: $ 1\nEOF\n```\n\n```rust\nread_only();\n```\n\n\
                     ```rust file=src/a.rs\nfn a() {}\n```\n\n```toml append=Cargo.toml\na = 1\n```\n\n\
                     ```console terminal=operator until=started\n$ run\nsome log\n```\n\n<!-- stop operator -->\n\n\
-                    <!-- setup\nmake it\n-->\n";
+                    <!-- setup\nmake it\n-->\n\n1. List:\n\n   ```sh\n   three # why\n\n   four <<'EOF'\n   x\n   EOF\n   \
+                    five   # is refused\n   ```\n\n<!-- not run: no docker -->\n```sh\nsix\n```\n";
         let command = |command: &str, output: &str| Step::Command { command: command.into(), output: lines(output) };
         let write = |path: &str, text: &str, append| Step::Write { path: path.into(), text: text.into(), append };
+        let line = |command: &str, is_refused| Step::Line { command: command.into(), is_refused };
         let expected = [
             command("one", "said"),
             command("two <<EOF\nx: $ 1\nEOF", ""),
@@ -185,6 +221,10 @@ mod tests {
             Step::Terminal { name: "operator".into(), command: "run".into(), until: "started".into() },
             Step::Stop { name: "operator".into() },
             Step::Setup { script: "make it".into() },
+            line("three # why", false),
+            line("four <<'EOF'\nx\nEOF", false),
+            line("five   # is refused", true),
+            Step::NotRun { reason: "no docker".into() },
         ];
         assert_eq!(steps(page).expect("a page"), expected);
         assert!(steps("```console\noutput only\n```").is_err());
@@ -201,6 +241,7 @@ mod tests {
         let theirs = owner("cdd8fe1e-e2f1-4aa8-b80b-3b443daeac1e", "\"web-6b7b4d94c9-2m7xk\"");
         check_output(&lines(&ours), &theirs).expect("the same");
         check_output(&lines("NAME ID AGE\n..."), printed).expect("the rest is not compared");
+        check_output(&lines("NAME ID ...\n...thor ...\n...ort 1"), printed).expect("parts of lines are not compared");
         check_output(&lines("...\nport 1"), printed).expect("the beginning is not compared");
         for other in ["", "NAME ID AGE", "...\nport four", "NAME ID\n..."] {
             check_output(&lines(other), printed).expect_err(other);

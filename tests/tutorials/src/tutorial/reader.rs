@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::page::{Step, check_output, steps};
 use crate::commands::Commands;
@@ -39,7 +40,7 @@ impl<'a> Reader<'a> {
 
     /// Walks a page that is about a cluster that runs.
     pub(super) fn read(mut self, page: &str) -> Result<()> {
-        let name = page.replace('/', "-");
+        let name = cluster_name(page);
         self.run(&format!("windlass up --name {name}"))?;
         let down = format!("windlass down --name {name} --purge");
         let commands = self.commands;
@@ -48,17 +49,34 @@ impl<'a> Reader<'a> {
         walked
     }
 
-    /// Walks a page, whose cluster has the name of the page. What is started is stopped, also after a failure.
-    pub(super) fn walk(mut self, name: &str) -> Result<()> {
-        let page = root().join("docs").join(name).with_extension("md");
-        let name = name.rsplit('/').next().unwrap_or(name);
-        let text = std::fs::read_to_string(&page).with_context(|| format!("no page {}", page.display()))?;
-        let _versions = ExampleLock::new(&self.commands.lock)?;
+    /// The reader goes to a directory.
+    pub(super) fn in_directory(mut self, directory: PathBuf) -> Self {
+        self.directory = directory;
+        self
+    }
+
+    /// Makes what a page takes for granted.
+    pub(super) fn prepare(&mut self, script: &str) -> Result<()> {
+        let (is_done, printed) = self.script(&format!("set -e\n{script}"))?;
+        ensure!(is_done, "the setup fails:\n{printed}");
+        Ok(())
+    }
+
+    /// Walks a page, whose cluster has the name of the page or none. What is started is stopped, also after a failure.
+    pub(super) fn walk(mut self, page: &str) -> Result<()> {
+        let path = root().join(page);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("no page {}", path.display()))?;
+        let places = [root().join("examples/petstore"), self.directory.clone()];
+        let _versions: Vec<ExampleLock> =
+            places.iter().map(|place| ExampleLock::new(place, &self.commands.lock)).collect::<Result<_>>()?;
         let walked = steps(&text).and_then(|steps| steps.into_iter().try_for_each(|step| self.step(step)));
         let stopped = std::mem::take(&mut self.terminals).into_values().try_for_each(Terminal::stop);
         if walked.is_err() {
-            // It may not run.
-            let _ = self.shell(&format!("windlass down --name {name} --purge"))?.output();
+            let stem = page.trim_end_matches(".md").rsplit('/').next().unwrap_or(page);
+            for name in [stem, "default", "workloads", "scratch"] {
+                // It may not run.
+                let _ = self.shell(&format!("windlass down --name {name} --purge"))?.output();
+            }
         }
         walked.and(stopped)
     }
@@ -84,12 +102,12 @@ impl<'a> Reader<'a> {
                     std::thread::sleep(Duration::from_millis(200));
                 }
             }
-            Step::Setup { script } => {
-                let output = self.shell(&format!("exec 2>&1\nset -e\n{script}"))?.output()?;
-                let printed = String::from_utf8_lossy(&output.stdout);
-                ensure!(output.status.success(), "the setup fails:\n{printed}");
+            Step::Line { command, is_refused } => self.line(&command, is_refused),
+            Step::NotRun { reason } => {
+                println!("  not run: {reason}");
                 Ok(())
             }
+            Step::Setup { script } => self.prepare(&script),
             Step::Terminal { name, command, until } => {
                 if let Some(earlier) = self.terminals.remove(&name) {
                     earlier.stop()?;
@@ -106,14 +124,31 @@ impl<'a> Reader<'a> {
     /// Runs a command, and returns what it prints. It may fail: the page says what is printed then. The next one is run in
     /// the directory where this one ends.
     fn run(&mut self, command: &str) -> Result<String> {
+        Ok(self.script(&format!("{command}\n:"))?.1)
+    }
+
+    /// Runs a command, which must succeed or must fail. The cluster may need a moment until it does.
+    fn line(&mut self, command: &str, is_refused: bool) -> Result<()> {
+        let deadline = Instant::now() + SHOWN_TIMEOUT;
+        loop {
+            let (succeeds, printed) = self.script(&format!("set -e\n{command}"))?;
+            if succeeds != is_refused {
+                return Ok(());
+            }
+            let waits = command.starts_with("kubectl ") && Instant::now() < deadline;
+            ensure!(waits, "$ {command}\nshould {}:\n{printed}", if is_refused { "fail" } else { "succeed" });
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Runs a script. Returns whether it succeeds, and what it prints.
+    fn script(&mut self, script: &str) -> Result<(bool, String)> {
         let ended_in = self.commands.directory.join("ended-in");
-        let script = format!("exec 2>&1\n{command}\npwd >{}", ended_in.display());
-        let output = self.shell(&script)?.output()?;
-        ensure!(output.status.success(), "$ {command}: {}", output.status);
+        let output = self.shell(&format!("exec 2>&1\ntrap 'pwd >{}' EXIT\n{script}", ended_in.display()))?.output()?;
         self.directory = PathBuf::from(std::fs::read_to_string(&ended_in)?.trim_end());
         let printed = String::from_utf8_lossy(&output.stdout);
         let home = self.commands.directory.display().to_string();
-        Ok(printed.replace(&home, "/home/me"))
+        Ok((output.status.success(), printed.replace(&home, "/home/me")))
     }
 
     /// A shell in the reader's directory, with their home directory, which has no configuration of others.
@@ -146,15 +181,15 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The versions of dependencies of the pet store, whose programs some pages run; dropping it takes the file away.
+/// The versions of dependencies of an example, whose programs some pages run; dropping it takes the file away.
 struct ExampleLock {
     made: Option<PathBuf>,
 }
 
 impl ExampleLock {
-    fn new(lock: &Path) -> Result<Self> {
-        let path = root().join("examples/petstore/Cargo.lock");
-        if path.exists() {
+    fn new(place: &Path, lock: &Path) -> Result<Self> {
+        let path = place.join("Cargo.lock");
+        if path.exists() || !place.starts_with(root().join("examples")) {
             return Ok(Self { made: None });
         }
         std::fs::copy(lock, &path)?;
@@ -171,8 +206,13 @@ impl Drop for ExampleLock {
     }
 }
 
+/// A cluster for one page.
+fn cluster_name(page: &str) -> String {
+    page.trim_start_matches("docs/").trim_end_matches(".md").to_lowercase().replace('/', "-")
+}
+
 /// The repository, which a reader has cloned.
-fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.canonicalize().unwrap_or(root)
 }
@@ -186,7 +226,7 @@ impl Terminal {
     /// Starts a command, and waits until its output says that it works.
     fn start(mut shell: Command, until: &str) -> Result<Self> {
         let (output, input) = std::io::pipe()?;
-        let child = shell.stdout(input.try_clone()?).stderr(input).spawn()?;
+        let child = shell.stdout(input.try_clone()?).stderr(input).process_group(0).spawn()?;
         drop(shell); // and with it the ends of the pipe that this process has
         let terminal = Self { child };
         let (sender, lines) = mpsc::channel();
@@ -211,20 +251,28 @@ impl Terminal {
         }
     }
 
-    /// What Ctrl-C does.
+    /// What Ctrl-C does: every process of the terminal is told, and make passes on that it was.
     fn stop(mut self) -> Result<()> {
-        let pid = Pid::from_raw(i32::try_from(self.child.id())?).context("a process has a number")?;
-        kill_process(pid, Signal::INT)?;
+        kill_process_group(self.pid()?, Signal::INT)?;
         let status = self.child.wait()?;
-        ensure!(status.success(), "a terminal's command did not stop in order: {status}");
+        // `windlass dev` ends with what a shell says of a program that SIGINT ended.
+        let is_interrupted = status.signal() == Some(Signal::INT.as_raw()) || status.code() == Some(130);
+        let in_order = status.success() || is_interrupted;
+        ensure!(in_order, "a terminal's command did not stop in order: {status}");
         Ok(())
+    }
+
+    fn pid(&self) -> Result<Pid> {
+        Pid::from_raw(i32::try_from(self.child.id())?).context("a process has a number")
     }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
         // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.pid().map(|pid| kill_process_group(pid, Signal::KILL));
+            let _ = self.child.wait();
+        }
     }
 }
