@@ -74,12 +74,7 @@ impl SchedulerBuilder {
         let own = self.caches.is_none();
         let caches = self.caches.unwrap_or_else(|| Caches::new(self.client.clone(), CacheOptions::default()));
         let informers = Informers::new(&InformerFactory::over(caches.clone()));
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(&self.profiles, &self.metrics)),
-            wake: Notify::new(),
-            claims: watch::Sender::new(()),
-            ended: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new(&self.profiles, &self.metrics));
         metrics::show_pending(&self.metrics, &shared);
         Scheduler { client: self.client, caches, own, informers, profiles: self.profiles, shared }
     }
@@ -115,6 +110,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// A state of an empty cluster.
+    pub(crate) fn new(profiles: &BTreeSet<String>, metrics: &Registry) -> Self {
+        let state = Mutex::new(State::new(profiles, metrics));
+        Self { state, wake: Notify::new(), claims: watch::Sender::new(()), ended: AtomicBool::new(false) }
+    }
+
     /// Applies a change, and sees to it that the loop looks at it.
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock());

@@ -41,6 +41,8 @@ pub struct Failure {
     pub causes: Causes,
     /// What becomes of the node that it waits for.
     pub nomination: Nomination,
+    /// A claim of the pod that the cluster does not have.
+    pub missing_claim: Option<Box<str>>,
 }
 
 /// What becomes of the node that a pod waits for.
@@ -67,13 +69,18 @@ impl Cluster {
         let all = self.order().len();
         if all == 0 {
             let message = "no nodes available to schedule pods".to_owned();
-            return Decision::Wait(Failure { message, causes: Causes::ANYTHING, nomination: Nomination::Clear });
+            return Decision::Wait(Failure {
+                message,
+                causes: Causes::ANYTHING,
+                nomination: Nomination::Clear,
+                missing_claim: None,
+            });
         }
         let start = self.start;
         let cluster = &*self;
         let mut cycle = match Cycle::new(cluster, pod) {
             Ok(cycle) => cycle,
-            Err(blocked) => return Decision::Wait(refused(blocked, all)),
+            Err(blocked) => return Decision::Wait(refused(blocked, all, cluster.volumes.missing_claim(pod))),
         };
         let nominated = pod.nominated.as_ref().and_then(|name| cluster.find(name));
         let nominated = nominated.filter(|slot| cycle.check(*slot).is_none());
@@ -194,13 +201,13 @@ fn best(cycle: &Cycle<'_>, feasible: &[Slot], defaults: &[SpreadConstraint], ran
 }
 
 /// Upstream's words end with "not found": the plugin that would deallocate claims has nothing to look at then.
-fn refused(blocked: Blocked, nodes: usize) -> Failure {
+fn refused(blocked: Blocked, nodes: usize, missing_claim: Option<Box<str>>) -> Failure {
     let (reason, causes) = match blocked {
         Blocked::Volumes(reason) => (reason, Causes::volumes()),
         Blocked::AffinityConflict => ("pod affinity terms conflict".to_owned(), Causes::default()),
     };
     let message = format!("0/{nodes} nodes are available: {reason}. not found");
-    Failure { message, causes, nomination: Nomination::Keep }
+    Failure { message, causes, nomination: Nomination::Keep, missing_claim }
 }
 
 fn fail(cycle: &mut Cycle<'_>, search: &Search, nodes: usize, random: &mut fastrand::Rng) -> Failure {
@@ -227,7 +234,7 @@ fn fail(cycle: &mut Cycle<'_>, search: &Search, nodes: usize, random: &mut fastr
             Nomination::Clear
         }
     };
-    Failure { message, causes, nomination }
+    Failure { message, causes, nomination, missing_claim: None }
 }
 
 #[cfg(test)]

@@ -321,6 +321,12 @@ impl Volumes {
         Ok(exclusive)
     }
 
+    /// A claim that the pod names and that is not there.
+    pub(crate) fn missing_claim(&self, pod: &PodInfo) -> Option<Box<str>> {
+        let mut named = pod.claims.iter().filter(|used| !used.ephemeral);
+        named.find(|used| self.claim(pod, &used.name).is_none()).map(|used| used.name.clone())
+    }
+
     fn claim(&self, pod: &PodInfo, name: &str) -> Option<&Claim> {
         self.claims.get(&key(Some(&pod.namespace), Some(name)))
     }

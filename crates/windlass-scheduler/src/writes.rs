@@ -179,6 +179,13 @@ impl Writer {
 
     /// Says why a pod has to wait, and removes its victims.
     pub(crate) async fn fail(&self, pod: &PodInfo, failure: &Failure, before: &Reported, outbid: &[Arc<PodInfo>]) {
+        if let Some(claim) = &failure.missing_claim
+            && self.claim_exists(&pod.namespace, claim).await
+        {
+            // The watch of claims was behind that of pods. The claim comes with it, and the pod is tried again.
+            self.shared.state.lock().queue.report(&pod.uid, before.clone());
+            return;
+        }
         self.warn(pod, &failure.message);
         let nominated = match &failure.nomination {
             Nomination::Keep => None,
@@ -198,6 +205,11 @@ impl Writer {
                 return;
             }
         }
+    }
+
+    async fn claim_exists(&self, namespace: &str, name: &str) -> bool {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        matches!(claims.get_metadata_opt(name).await, Ok(Some(_)))
     }
 
     async fn preempt(&self, pod: &PodInfo, victim: &PodInfo, node: &str) -> Result<(), kube::Error> {
@@ -303,7 +315,52 @@ fn shortened(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use http::{Response, StatusCode};
+    use windlass::cache::{CacheOptions, Caches};
+    use windlass::informer::InformerFactory;
+    use windlass::metrics::Registry;
+
     use super::*;
+    use crate::reason::Causes;
+
+    /// The requests that follow when the scheduler does not know the claim of a pod, and the API server may.
+    async fn requests_about_a_missing_claim(exists: bool) -> Vec<String> {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&seen);
+        let server = tower::service_fn(move |request: Request<Body>| {
+            told.lock().push(format!("{} {}", request.method(), request.uri().path()));
+            let claim =
+                json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": "late"}});
+            let missing =
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404});
+            let (status, body) = if exists { (StatusCode::OK, claim) } else { (StatusCode::NOT_FOUND, missing) };
+            let answer = Response::builder().status(status).body(Body::from(body.to_string().into_bytes()));
+            async move { answer }
+        });
+        let client = kube::Client::new(server, "default");
+        let claims = InformerFactory::over(Caches::new(client.clone(), CacheOptions::default())).informer().lister();
+        let shared = Arc::new(Shared::new(&BTreeSet::new(), &Registry::default()));
+        let writer = Writer::new(client, shared, HashMap::new(), claims);
+        let pod = PodInfo { namespace: "ns".into(), name: "user".into(), ..PodInfo::new(&Pod::default()) };
+        let failure = Failure {
+            message: "0/1 nodes are available".to_owned(),
+            causes: Causes::volumes(),
+            nomination: Nomination::Keep,
+            missing_claim: Some("late".into()),
+        };
+        writer.fail(&pod, &failure, &Reported::default(), &[]).await;
+        std::mem::take(&mut *seen.lock())
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_the_watch_has_not_shown_yet_is_not_reported() {
+        let claim = "GET /api/v1/namespaces/ns/persistentvolumeclaims/late";
+        assert_eq!(requests_about_a_missing_claim(true).await, [claim]);
+        let status = "PATCH /api/v1/namespaces/ns/pods/user/status";
+        assert_eq!(requests_about_a_missing_claim(false).await, [claim, status]);
+    }
 
     #[test]
     fn long_notes_are_cut_between_letters() {

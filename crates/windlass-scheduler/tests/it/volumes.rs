@@ -215,3 +215,17 @@ fn a_node_attaches_no_more_volumes_than_its_driver_can() {
     cluster.volumes.remove_limits("a");
     assert_eq!(feasible(&mut cluster, &using("second", "two")), ["a", "b"]);
 }
+
+#[test]
+fn a_failure_names_the_claim_that_is_missing() {
+    let mut cluster = two_nodes();
+    class(&mut cluster, "p", "WaitForFirstConsumer");
+    claim(&mut cluster, "there", json!({}));
+    for (name, missing) in [("there", None), ("nowhere", Some("nowhere"))] {
+        let named = match cluster.schedule(&using("pod", name), &mut fastrand::Rng::with_seed(1)) {
+            Decision::Wait(failure) => failure.missing_claim,
+            _ => None,
+        };
+        assert_eq!(named.as_deref(), missing);
+    }
+}
