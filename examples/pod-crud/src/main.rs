@@ -6,7 +6,7 @@ use std::error::Error;
 
 use clap::{Parser, Subcommand};
 use k8s_openapi::api::core::v1::Pod;
-use windlass::kube::Api;
+use windlass::kube::{Api, ResourceExt};
 
 use pod_crud::{crud, dynamic, informer, protobuf, watch};
 
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     match options.command {
         Command::Crud => {
             crud::create(&pods).await?;
-            println!("created: {:?}", pods.get(crud::NAME).await?.metadata.labels.unwrap_or_default());
+            println!("created: k={}", pods.get(crud::NAME).await?.labels()["k"]);
             let labelled = crud::label(&pods, crud::NAME, &[("patch".into(), "v1".into())].into()).await?;
             println!("updated: {:?}", labelled.metadata.labels.unwrap_or_default());
             crud::delete(&pods, crud::NAME).await?;
