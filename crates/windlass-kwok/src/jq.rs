@@ -579,7 +579,35 @@ mod tests {
         }
     }
 
+    /// Values of every kind, few enough that many are equal.
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (-2_i64..3).prop_map(Value::from),
+            prop_oneof![Just(1.5), Just(1e300), Just(-0.0)].prop_map(Value::from),
+            Just(Value::from(u64::MAX)),
+            "[ab]{0,2}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(2, 12, 3, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::Array),
+                prop::collection::btree_map("[ab]", inner, 0..3)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
     proptest! {
+        #[test]
+        fn the_order_of_values_is_total(a in values(), b in values(), c in values()) {
+            prop_assert_eq!(order(&a, &b), order(&b, &a).reverse());
+            prop_assert!(order(&a, &a).is_eq());
+            if order(&a, &b).is_le() && order(&b, &c).is_le() {
+                prop_assert!(order(&a, &c).is_le());
+            }
+        }
+
         #[test]
         fn no_text_makes_it_panic(text in "[.a-c\\[\\]()|,=<>/\"0-9 +-]{0,40}") {
             if let Ok(query) = Query::parse(&text) {

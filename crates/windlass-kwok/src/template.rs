@@ -377,8 +377,18 @@ mod tests {
         check("{{ define \"t\" }}<{{ . }}>{{ end }}{{ template \"t\" .metadata.name }}", "<web>");
         check("{{ range .spec.containers }}{{ if eq .name \"b\" }}{{ break }}{{ end }}{{ .name }}{{ end }}", "a");
         check("{{ .metadata.name | upper | printf \"%s!\" }}{{ add 1 2 | mul 3 }}", "WEB!9");
-        check("{{ YAML .metadata.annotations 1 }}", "\n  {\"a.b/c\":\"x\",\"n\":\"3\"}\n  ");
+        check("{{ YAML .metadata.annotations 1 }}", "\n  a.b/c: x\n  \"n\": \"3\"\n  ");
         check("{{ if and (gt .spec.n 1) (lt .spec.n 3) }}in{{ end }}", "in");
+    }
+
+    #[test]
+    fn yaml_is_indented_and_read_back_as_it_was() {
+        let odd = ["yes", "012", "1e3", "null", "", "a: b", "# x", "- x", "one\ntwo\n", " padded ", "[", "'q' \"d\""];
+        let object = json!({"spec": {"list": [{"name": "m", "items": [1, 2.5, true, null]}, "plain"], "odd": odd}});
+        let text = "spec:\n  list:\n  {{ YAML .spec.list 1 }}\n  odd: {{ YAML .spec.odd 2 }}\n";
+        let text = Template::parse(text, &Known).expect("a template").render(&object, &Known).expect("text");
+        let read: Value = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+        assert_eq!(read, object, "{text}");
     }
 
     #[test]

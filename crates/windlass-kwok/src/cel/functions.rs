@@ -7,6 +7,47 @@ use serde_json::Value;
 use super::{Binary, Found, Scope, Val, parse_quantity};
 use crate::stage::go_duration;
 
+/// The functions of CEL that are known here, kwok's own, and those that metrics have ([`Scope::call`]).
+pub(super) const FUNCTIONS: [&str; 34] = [
+    "Now",
+    "Rand",
+    "Quantity",
+    "SinceSecond",
+    "UnixSecond",
+    "Usage",
+    "CumulativeUsage",
+    "StartedContainersTotal",
+    "startedContainersTotal",
+    "contains",
+    "startsWith",
+    "endsWith",
+    "matches",
+    "split",
+    "lowerAscii",
+    "upperAscii",
+    "trim",
+    "size",
+    "int",
+    "uint",
+    "double",
+    "bool",
+    "string",
+    "duration",
+    "timestamp",
+    "getFullYear",
+    "getMonth",
+    "getDayOfMonth",
+    "getDate",
+    "getDayOfWeek",
+    "getHours",
+    "getMinutes",
+    "getSeconds",
+    "getMilliseconds",
+];
+
+/// How large a compiled pattern may be.
+const PATTERN: usize = 64 * 1024;
+
 /// `1h2m3.5s`, with a sign if it is negative.
 pub(super) fn duration(text: &str) -> Option<SignedDuration> {
     let (sign, text) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
@@ -145,6 +186,13 @@ pub(super) fn call<'a>(scope: &dyn Scope, name: &str, of: Option<Val<'a>>, argum
                 "startsWith" => of.starts_with(&part),
                 _ => of.ends_with(&part),
             }))),
+            _ => unknown(),
+        },
+        ("matches", 2) => match (text(&all[0]), text(&all[1])) {
+            (Some(of), Some(pattern)) => {
+                let pattern = regex::RegexBuilder::new(&pattern).size_limit(PATTERN).build();
+                pattern.map(|pattern| Val::from(Value::Bool(pattern.is_match(&of)))).map_err(|error| error.to_string())
+            }
             _ => unknown(),
         },
         ("split", 2) if is_method => match (text(&all[0]), text(&all[1])) {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::functions::FUNCTIONS;
 use super::lexer::Token;
 use super::{Binary, Comprehension, Expr};
 
@@ -197,12 +198,17 @@ impl Parser {
 
 fn function(name: String, mut arguments: Vec<Expr>) -> Result<Expr, String> {
     if name != "has" {
-        return Ok(Expr::Call(None, name, arguments));
+        return known(&name).map(|()| Expr::Call(None, name, arguments));
     }
     match (arguments.pop(), arguments.is_empty()) {
         (Some(Expr::Field(of, field)), true) => Ok(Expr::Has(of, field)),
         _ => Err("has() takes a field".to_owned()),
     }
+}
+
+/// Refuses a function that nothing has, before an object is seen.
+fn known(name: &str) -> Result<(), String> {
+    if FUNCTIONS.contains(&name) { Ok(()) } else { Err(format!("undeclared reference to '{name}'")) }
 }
 
 /// A method, or one of the macros that look like methods.
@@ -213,7 +219,7 @@ fn method(of: Expr, name: String, mut arguments: Vec<Expr>) -> Result<Expr, Stri
         "exists_one" => Comprehension::ExistsOne,
         "filter" => Comprehension::Filter,
         "map" => Comprehension::Map,
-        _ => return Ok(Expr::Call(Some(Box::new(of)), name, arguments)),
+        _ => return known(&name).map(|()| Expr::Call(Some(Box::new(of)), name, arguments)),
     };
     let is_filtered = kind == Comprehension::Map && arguments.len() == 3;
     if arguments.len() != 2 && !is_filtered {

@@ -108,7 +108,16 @@ fn functions_of_kwok() {
     check("int('5') + int(2.9)", json!(7));
     check("string(5) + '!'", json!("5!"));
     check("'abc'.startsWith('ab') && 'abc'.contains('b') && 'abc'.endsWith('c')", json!(true));
-    check("nothing(1)", json!("error: no such overload: nothing"));
+    check("'gpu-12'.matches('^gpu-[0-9]+$') && !matches('gpu', '[0-9]')", json!(true));
+    check("'a'.size(1)", json!("error: no such overload: size"));
+}
+
+#[test]
+fn functions_that_do_not_exist_are_refused_when_they_are_read() {
+    for expression in ["nothing(1)", "pod.nothing()", "has(pod.a) || pod.items.all(x, nothing(x))"] {
+        let error = Program::parse(expression).expect_err("no function").to_string();
+        assert!(error.contains("undeclared reference to 'nothing'"), "{error}");
+    }
 }
 
 #[test]

@@ -215,8 +215,9 @@ pub(super) fn call(name: &str, arguments: &[Value]) -> Result<Value, String> {
         "Quote" => quote(argument(0)?).into(),
         "Now" | "now" => Timestamp::now().to_string().into(),
         "YAML" => {
-            // JSON is YAML on one line.
-            let yaml = format!("{}\n", argument(0)?);
+            // In block style, as Go's: kwok's stages put a list at the column of its key, where one in brackets is no YAML.
+            let yaml = serde_saphyr::to_string(argument(0)?).map_err(|error| error.to_string())?;
+            let yaml = format!("{}\n", yaml.trim_end_matches('\n'));
             let indent = arguments.get(1).map_or(Ok(0), integer)?.clamp(0, 32) as usize;
             let pad = " ".repeat(indent * 2);
             if indent == 0 { yaml.into() } else { format!("\n{yaml}").replace('\n', &format!("\n{pad}")).into() }
