@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use crate::cluster::Cluster;
 use crate::counts::{GroupKey, Slot};
 use crate::node::{NodeInfo, NodeSpec, Taint};
 use crate::pod::{PodAffinity, PodInfo, SpreadConstraint, Term};
 use crate::reason::{Reason, Reasons, Rejection};
+use crate::snapshot::Snapshot;
 use crate::topology::{NOWHERE, Topology};
 use crate::volume::Wanted;
 
@@ -84,7 +84,7 @@ struct Neighbours<'a> {
 
 /// What a decision about a pod is made of.
 pub(crate) struct Cycle<'a> {
-    pub(crate) cluster: &'a Cluster,
+    pub(crate) cluster: &'a Snapshot,
     pub(crate) pod: &'a PodInfo,
     /// The only nodes that come into question, if the pod names them.
     pub(crate) named: Option<Vec<Slot>>,
@@ -97,7 +97,7 @@ pub(crate) struct Cycle<'a> {
 }
 
 /// Makes sure that everything a decision about a pod needs is counted.
-pub(crate) fn prepare(cluster: &mut Cluster, pod: &PodInfo) {
+pub(crate) fn prepare(cluster: &mut Snapshot, pod: &PodInfo) {
     cluster.sort_nodes();
     cluster.limit_topologies();
     for constraint in &pod.spread {
@@ -143,7 +143,7 @@ fn tolerates(pod: &PodInfo, node: &NodeSpec) -> bool {
 
 impl<'a> Cycle<'a> {
     /// Works out what does not depend on the node. The cluster must be [prepared](prepare).
-    pub(crate) fn new(cluster: &'a Cluster, pod: &'a PodInfo) -> Result<Self, Blocked> {
+    pub(crate) fn new(cluster: &'a Snapshot, pod: &'a PodInfo) -> Result<Self, Blocked> {
         let named = match pod.required_nodes.only_names() {
             Some(names) if names.is_empty() => return Err(Blocked::AffinityConflict),
             Some(names) => Some(names.into_iter().filter_map(|name| cluster.find(name)).collect()),
@@ -319,7 +319,7 @@ fn fit(pod: &PodInfo, node: &NodeInfo, spec: &NodeSpec) -> Option<Rejection> {
     (!reasons.is_empty()).then_some(Rejection { reasons, unresolvable })
 }
 
-fn spread<'a>(cluster: &'a Cluster, pod: &'a PodInfo) -> Vec<Spread<'a>> {
+fn spread<'a>(cluster: &'a Snapshot, pod: &'a PodInfo) -> Vec<Spread<'a>> {
     let hard = pod.spread.iter().filter(|constraint| constraint.hard);
     let mut spread: Vec<Spread<'a>> = hard
         .map(|constraint| {
@@ -360,7 +360,7 @@ fn spread<'a>(cluster: &'a Cluster, pod: &'a PodInfo) -> Vec<Spread<'a>> {
     spread
 }
 
-fn neighbours<'a>(cluster: &'a Cluster, pod: &'a PodInfo) -> Neighbours<'a> {
+fn neighbours<'a>(cluster: &'a Snapshot, pod: &'a PodInfo) -> Neighbours<'a> {
     let mut neighbours = Neighbours::default();
     let namespace = cluster.namespace(&pod.namespace);
     for held in cluster.forbidding.candidates(&pod.namespace).filter(|held| held.scope.matches(pod, namespace)) {
@@ -396,7 +396,7 @@ fn neighbours<'a>(cluster: &'a Cluster, pod: &'a PodInfo) -> Neighbours<'a> {
 }
 
 impl<'a> Neighbours<'a> {
-    fn by_key(&mut self, cluster: &'a Cluster, key: &'a str) -> &mut Counts<'a> {
+    fn by_key(&mut self, cluster: &'a Snapshot, key: &'a str) -> &mut Counts<'a> {
         let at = self.forbidden_by_others.iter().position(|(known, _)| *known == key);
         let at = at.unwrap_or_else(|| {
             self.forbidden_by_others.push((key, Counts::new(cluster.topology(key))));
@@ -405,7 +405,7 @@ impl<'a> Neighbours<'a> {
         &mut self.forbidden_by_others[at].1
     }
 
-    fn forbid(&mut self, cluster: &'a Cluster, term: &Term, slot: Slot, sign: i64) {
+    fn forbid(&mut self, cluster: &'a Snapshot, term: &Term, slot: Slot, sign: i64) {
         if let Some((key, topology)) = cluster.known_topology(&term.key) {
             let mut counts = Counts::new(topology);
             counts.add(slot, sign);

@@ -2,13 +2,13 @@
 //!
 //! # The core
 //!
-//! A [`Cluster`] is what the scheduler knows. Changes are applied to it as they come; [`Cluster::schedule`] decides about
+//! A [`Snapshot`] is what the scheduler knows. Changes are applied to it as they come; [`Snapshot::schedule`] decides about
 //! a pod. It waits for nothing, asks nobody and has no clock, so that it can be tested as the function it is:
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::{Node, Pod};
 //! use windlass::{json, serde_json};
-//! use windlass_scheduler::{Cluster, Decision, NodeSpec, PodInfo};
+//! use windlass_scheduler::{Snapshot, Decision, NodeSpec, PodInfo};
 //!
 //! let node: Node = serde_json::from_value(json!({
 //!     "metadata": {"name": "a"},
@@ -21,7 +21,7 @@
 //!     Ok(PodInfo::new(&serde_json::from_value(pod)?))
 //! };
 //!
-//! let mut cluster = Cluster::new();
+//! let mut cluster = Snapshot::new();
 //! cluster.set_node(NodeSpec::new(&node));
 //! let random = &mut fastrand::Rng::with_seed(1);
 //! let Decision::Bind { node, volumes } = cluster.schedule(&pod("600m")?, random) else { panic!() };
@@ -59,12 +59,12 @@ mod volume;
 mod counts;
 mod topology;
 
-mod cluster;
 mod cycle;
 mod preempt;
 mod reason;
 mod schedule;
 mod score;
+mod snapshot;
 
 mod allowance;
 mod metrics;
@@ -73,7 +73,6 @@ mod queue;
 mod state;
 mod writes;
 
-pub use cluster::Cluster;
 pub use node::{NodeInfo, NodeSpec, Taint};
 pub use pod::{
     ClaimUse, Disk, HostPort, NodeRequirement, OwnerKind, PodAffinity, PodInfo, SpreadConstraint, Term, TermScope,
@@ -83,4 +82,5 @@ pub use program::{DEFAULT_PROFILE, Scheduler, SchedulerBuilder};
 pub use reason::Causes;
 pub use resources::{Requests, Resources};
 pub use schedule::{Decision, Failure, Nomination};
+pub use snapshot::Snapshot;
 pub use volume::{PodVolumes, SELECTED_NODE, Volumes};

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::cluster::Cluster;
 use crate::counts::Slot;
 use crate::cycle::{Blocked, Cycle, prepare, spread_key};
 use crate::pod::{PodInfo, SpreadConstraint};
 use crate::preempt::{self, Outcome};
 use crate::reason::{Causes, Reason, Rejection, Tally};
 use crate::score;
+use crate::snapshot::Snapshot;
 use crate::volume::PodVolumes;
 
 /// How many nodes are looked for, however many there are.
@@ -62,7 +62,7 @@ pub enum Nomination {
     },
 }
 
-impl Cluster {
+impl Snapshot {
     /// Decides about a pod. Nothing is changed by that but what makes later decisions fast and fair.
     pub fn schedule(&mut self, pod: &PodInfo, random: &mut fastrand::Rng) -> Decision {
         let defaults = self.prepare(pod);

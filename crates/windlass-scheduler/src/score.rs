@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use crate::cluster::Cluster;
 use crate::counts::Slot;
 use crate::cycle::{Cycle, counts_for, spread_key, term_key};
 use crate::node::{HOSTNAME, NodeInfo, NodeSpec, ZONE};
 use crate::pod::{PodInfo, SpreadConstraint};
+use crate::snapshot::Snapshot;
 use crate::topology::{Domain, NOWHERE};
 
 /// The score of a node that could not be better.
@@ -19,7 +19,7 @@ const SPREAD: i64 = 2;
 const NEIGHBOURS: i64 = 2;
 
 /// How pods that say nothing about it are spread: over nodes and zones, as long as nothing else is more important.
-pub(crate) fn default_constraints(cluster: &Cluster, pod: &PodInfo) -> Vec<SpreadConstraint> {
+pub(crate) fn default_constraints(cluster: &Snapshot, pod: &PodInfo) -> Vec<SpreadConstraint> {
     if !pod.spread.is_empty() {
         return Vec::new();
     }
@@ -132,7 +132,7 @@ fn node_affinity(pod: &PodInfo, nodes: &[Scored<'_>]) -> Option<Vec<i64>> {
 }
 
 /// `PodTopologySpread`: nodes in domains with few pods are liked more.
-fn spread(cluster: &Cluster, pod: &PodInfo, nodes: &[Scored<'_>], defaults: &[SpreadConstraint]) -> Option<Vec<i64>> {
+fn spread(cluster: &Snapshot, pod: &PodInfo, nodes: &[Scored<'_>], defaults: &[SpreadConstraint]) -> Option<Vec<i64>> {
     let constraints: Vec<&SpreadConstraint> = pod.spread.iter().filter(|one| !one.hard).chain(defaults).collect();
     if constraints.is_empty() {
         return None;
@@ -190,7 +190,7 @@ fn spread(cluster: &Cluster, pod: &PodInfo, nodes: &[Scored<'_>], defaults: &[Sp
 }
 
 /// `InterPodAffinity`: the preferences of the pod about others, and of others about the pod.
-fn neighbours(cluster: &Cluster, pod: &PodInfo, nodes: &[Scored<'_>]) -> Option<Vec<i64>> {
+fn neighbours(cluster: &Snapshot, pod: &PodInfo, nodes: &[Scored<'_>]) -> Option<Vec<i64>> {
     let mut sums: Vec<(&str, Vec<i64>)> = Vec::new();
     let mut add = |key, counts: &crate::counts::ByNode, weight: i32| {
         let topology = cluster.topology(key);
@@ -228,7 +228,7 @@ fn neighbours(cluster: &Cluster, pod: &PodInfo, nodes: &[Scored<'_>]) -> Option<
 }
 
 /// `ImageLocality`: nodes that have large parts of the images already; the less so the fewer nodes have them.
-fn images(cluster: &Cluster, pod: &PodInfo, nodes: &[Scored<'_>]) -> Option<Vec<i64>> {
+fn images(cluster: &Snapshot, pod: &PodInfo, nodes: &[Scored<'_>]) -> Option<Vec<i64>> {
     let known = pod.images.iter().filter_map(|image| match cluster.nodes_with_image(image) {
         0 => None,
         nodes => Some((image, nodes)),

@@ -39,7 +39,7 @@ pub(crate) struct Budget {
 
 /// Everything that decisions depend on.
 #[derive(Debug, Default)]
-pub struct Cluster {
+pub struct Snapshot {
     pub(crate) nodes: Vec<NodeInfo>,
     slots: HashMap<Arc<str>, Slot>,
     free: Vec<Slot>,
@@ -63,7 +63,7 @@ pub struct Cluster {
     pub(crate) start: usize,
 }
 
-impl Cluster {
+impl Snapshot {
     /// A cluster without anything.
     pub fn new() -> Self {
         Self::default()

@@ -10,13 +10,13 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use windlass::metrics::Registry;
 
-use crate::cluster::Cluster;
 use crate::metrics::Attempts;
 use crate::node::NodeSpec;
 use crate::pod::PodInfo;
 use crate::queue::{Reported, SchedulingQueue};
 use crate::reason::Causes;
 use crate::schedule::{Decision, Failure, Nomination};
+use crate::snapshot::Snapshot;
 use crate::volume::PodVolumes;
 
 /// How many checks of one pod against one node are worth less than trying pods again.
@@ -53,7 +53,7 @@ pub(crate) enum Work {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: Snapshot,
     pub(crate) queue: SchedulingQueue,
     /// The names that pods may ask for this scheduler by, with what is counted about each.
     profiles: BTreeMap<String, Attempts>,
@@ -64,7 +64,7 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(profiles: &BTreeSet<String>, metrics: &Registry) -> Self {
         Self {
-            cluster: Cluster::new(),
+            cluster: Snapshot::new(),
             queue: SchedulingQueue::default(),
             profiles: profiles.iter().map(|name| (name.clone(), Attempts::new(metrics, name))).collect(),
             changes: Changes::default(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use windlass::json;
 use windlass::serde_json::{Value, from_value};
-use windlass_scheduler::{Cluster, Decision, Failure, NodeSpec, PodInfo};
+use windlass_scheduler::{Decision, Failure, NodeSpec, PodInfo, Snapshot};
 
 /// Merges the fields of `over` into `base`.
 pub(crate) fn merge(base: &mut Value, over: Value) {
@@ -44,33 +44,33 @@ pub(crate) fn asking(name: &str, cpu: &str, over: Value) -> PodInfo {
     pod(name, spec)
 }
 
-pub(crate) fn cluster(nodes: impl IntoIterator<Item = NodeSpec>) -> Cluster {
-    let mut cluster = Cluster::new();
+pub(crate) fn cluster(nodes: impl IntoIterator<Item = NodeSpec>) -> Snapshot {
+    let mut cluster = Snapshot::new();
     for node in nodes {
         cluster.set_node(node);
     }
     cluster
 }
 
-pub(crate) fn place(cluster: &mut Cluster, pod: PodInfo, node: &str) {
+pub(crate) fn place(cluster: &mut Snapshot, pod: PodInfo, node: &str) {
     assert!(cluster.add_pod(&Arc::new(PodInfo { node: Some(node.into()), ..pod })));
 }
 
 /// The names of the nodes that suit, sorted.
-pub(crate) fn feasible(cluster: &mut Cluster, pod: &PodInfo) -> Vec<String> {
+pub(crate) fn feasible(cluster: &mut Snapshot, pod: &PodInfo) -> Vec<String> {
     let mut names: Vec<String> = cluster.feasible(pod).iter().map(ToString::to_string).collect();
     names.sort_unstable();
     names
 }
 
-pub(crate) fn bound(cluster: &mut Cluster, pod: &PodInfo) -> String {
+pub(crate) fn bound(cluster: &mut Snapshot, pod: &PodInfo) -> String {
     match cluster.schedule(pod, &mut fastrand::Rng::with_seed(7)) {
         Decision::Bind { node, .. } => node.to_string(),
         other => panic!("{other:?}"),
     }
 }
 
-pub(crate) fn failure(cluster: &mut Cluster, pod: &PodInfo) -> Failure {
+pub(crate) fn failure(cluster: &mut Snapshot, pod: &PodInfo) -> Failure {
     match cluster.schedule(pod, &mut fastrand::Rng::with_seed(7)) {
         Decision::Wait(failure) => failure,
         other => panic!("{other:?}"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use windlass_scheduler::labels::Labels;
-use windlass_scheduler::{Cluster, Decision, NodeSpec, Nomination, PodInfo};
+use windlass_scheduler::{Decision, NodeSpec, Nomination, PodInfo, Snapshot};
 
 use crate::naive::{World, name};
 use crate::random;
@@ -14,13 +14,13 @@ use crate::random;
 /// Both, kept the same.
 struct Pair {
     world: World,
-    cluster: Cluster,
+    cluster: Snapshot,
     next: usize,
 }
 
 impl Pair {
     fn new(random: &mut Rng) -> Self {
-        let mut pair = Self { world: World::default(), cluster: Cluster::new(), next: 0 };
+        let mut pair = Self { world: World::default(), cluster: Snapshot::new(), next: 0 };
         for name in ["one", "two"] {
             pair.label(random, name);
         }

@@ -2,7 +2,7 @@
 
 use windlass::json;
 use windlass::serde_json::{Value, from_value};
-use windlass_scheduler::{Cluster, Nomination, PodInfo};
+use windlass_scheduler::{Nomination, PodInfo, Snapshot};
 
 use crate::build::{asking, bound, cluster, failure, node, place};
 
@@ -10,7 +10,7 @@ fn with_priority(name: &str, cpu: &str, priority: i32) -> PodInfo {
     asking(name, cpu, json!({"spec": {"priority": priority}}))
 }
 
-fn victims(cluster: &mut Cluster, pod: &PodInfo) -> Option<(String, Vec<String>)> {
+fn victims(cluster: &mut Snapshot, pod: &PodInfo) -> Option<(String, Vec<String>)> {
     match failure(cluster, pod).nomination {
         Nomination::Preempt { node, victims } => {
             Some((node.to_string(), victims.iter().map(|victim| victim.name.to_string()).collect()))
@@ -19,7 +19,7 @@ fn victims(cluster: &mut Cluster, pod: &PodInfo) -> Option<(String, Vec<String>)
     }
 }
 
-fn expect(cluster: &mut Cluster, pod: &PodInfo, node: &str, names: &[&str]) {
+fn expect(cluster: &mut Snapshot, pod: &PodInfo, node: &str, names: &[&str]) {
     let expected = (node.to_owned(), names.iter().map(|name| (*name).to_owned()).collect());
     assert_eq!(victims(cluster, pod), Some(expected));
 }

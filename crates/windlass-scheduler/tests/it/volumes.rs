@@ -2,16 +2,16 @@
 
 use windlass::json;
 use windlass::serde_json::{Value, from_value};
-use windlass_scheduler::{Cluster, Decision, PodInfo, PodVolumes};
+use windlass_scheduler::{Decision, PodInfo, PodVolumes, Snapshot};
 
 use crate::build::{cluster, failure, feasible, merge, node, place, pod};
 
-fn class(cluster: &mut Cluster, provisioner: &str, mode: &str) {
+fn class(cluster: &mut Snapshot, provisioner: &str, mode: &str) {
     let class = json!({"metadata": {"name": "class"}, "provisioner": provisioner, "volumeBindingMode": mode});
     cluster.volumes.set_class(&from_value(class).unwrap());
 }
 
-fn claim(cluster: &mut Cluster, name: &str, over: Value) {
+fn claim(cluster: &mut Snapshot, name: &str, over: Value) {
     let mut claim = json!({
         "metadata": {"name": name, "namespace": "ns", "uid": name},
         "spec": {
@@ -30,7 +30,7 @@ fn bound_to(volume: &str) -> Value {
     })
 }
 
-fn volume(cluster: &mut Cluster, name: &str, on: &str, size: &str) {
+fn volume(cluster: &mut Snapshot, name: &str, on: &str, size: &str) {
     let expression = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [on]});
     let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}});
     let volume = json!({
@@ -48,11 +48,11 @@ fn using(name: &str, claim: &str) -> PodInfo {
     pod(name, json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}}))
 }
 
-fn two_nodes() -> Cluster {
+fn two_nodes() -> Snapshot {
     cluster([node("a", json!({})), node("b", json!({}))])
 }
 
-fn decide(cluster: &mut Cluster, pod: &PodInfo) -> (String, PodVolumes) {
+fn decide(cluster: &mut Snapshot, pod: &PodInfo) -> (String, PodVolumes) {
     match cluster.schedule(pod, &mut fastrand::Rng::with_seed(1)) {
         Decision::Bind { node, volumes } => (node.to_string(), volumes),
         other => panic!("{other:?}"),
@@ -173,7 +173,7 @@ fn exclusive_claims_have_one_pod() {
     assert_eq!(feasible(&mut cluster, &using("p", "c")).len(), 2);
 }
 
-fn csi_volume(cluster: &mut Cluster, name: &str, driver: &str) {
+fn csi_volume(cluster: &mut Snapshot, name: &str, driver: &str) {
     let volume = json!({
         "metadata": {"name": name},
         "spec": {"capacity": {"storage": "1Gi"}, "csi": {"driver": driver, "volumeHandle": name}},
@@ -181,7 +181,7 @@ fn csi_volume(cluster: &mut Cluster, name: &str, driver: &str) {
     cluster.volumes.set_volume(&from_value(volume).unwrap());
 }
 
-fn limit(cluster: &mut Cluster, node: &str, driver: &str, count: Value) {
+fn limit(cluster: &mut Snapshot, node: &str, driver: &str, count: Value) {
     let drivers = json!([{"name": driver, "nodeID": node, "allocatable": {"count": count}}]);
     let csi_node = json!({"metadata": {"name": node}, "spec": {"drivers": drivers}});
     cluster.volumes.set_limits(&from_value(csi_node).unwrap());
