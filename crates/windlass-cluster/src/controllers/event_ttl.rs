@@ -18,8 +18,10 @@ use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Preconditions};
 use parking_lot::Mutex;
 use windlass::Manager;
 use windlass::manager::ManagerError;
+use windlass::queue::Completion;
 
 use super::clock::Clock;
+use super::work::WorkMetrics;
 
 /// How long an event is kept (`--event-ttl`).
 const TTL: SignedDuration = SignedDuration::from_secs(3600);
@@ -32,6 +34,7 @@ pub(super) fn add(manager: &mut Manager, client: kube::Client) -> Result<(), Man
     let problem: Arc<Mutex<Option<String>>> = Arc::default();
     let found = Arc::clone(&problem);
     manager.add_ready_check("controller/event-ttl-controller", move || found.lock().clone().map_or(Ok(()), Err));
+    let metrics = WorkMetrics::new(manager.registry(), "event-ttl-controller");
     manager.add_task("event-ttl", |shutdown| async move {
         let clock = Clock::new();
         let mut marks = Marks::default();
@@ -39,7 +42,10 @@ pub(super) fn add(manager: &mut Manager, client: kube::Client) -> Result<(), Man
             let mut ticks = tokio::time::interval(PERIOD);
             loop {
                 ticks.tick().await;
+                let began = tokio::time::Instant::now();
                 let swept = sweep(&client, &mut marks, clock.now()).await;
+                let ended = if swept.is_ok() { Completion::RequeueAfter(PERIOD) } else { Completion::Retry };
+                metrics.count(&ended, began.elapsed());
                 if let Err(error) = &swept {
                     tracing::warn!(%error, "expired events are not deleted");
                 }

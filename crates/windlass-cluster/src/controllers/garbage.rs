@@ -25,7 +25,7 @@ use windlass::queue::{Priority, Queue};
 use super::discovery::Served;
 use super::inventory::{Inventory, Watched};
 use super::metadata::Metadata;
-use super::work::work;
+use super::work::{WorkMetrics, work};
 use collector::Collector;
 use graph::{Effects, Graph, Identity, Kind, Uid};
 
@@ -55,10 +55,15 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
     let (deletions, orphans) = (RepeatedPanics::default(), RepeatedPanics::default());
     let checks = (deletions.clone(), orphans.clone());
     manager.add_ready_check("controller/garbage-collector-controller", move || checks.0.check().and(checks.1.check()));
+    let metrics = WorkMetrics::new(manager.registry(), "garbage-collector-controller");
+    // Upstream's names of these queues.
+    WorkMetrics::show(manager.registry(), "garbage_collector_attempt_to_delete", &shared.delete);
+    WorkMetrics::show(manager.registry(), "garbage_collector_attempt_to_orphan", &shared.orphan);
     manager.add_task("garbage-collector-controller", |shutdown| async move {
         let feed = Arc::clone(&shared);
         let deleter = Arc::clone(&collector);
-        let deleting = work(shared.delete.clone(), DELETERS, shutdown.clone(), deletions, move |uid: Uid| {
+        let counted = metrics.clone();
+        let deleting = work(shared.delete.clone(), DELETERS, shutdown.clone(), deletions, counted, move |uid: Uid| {
             let collector = Arc::clone(&deleter);
             async move { collector.attempt_to_delete(&uid).await }
         });
@@ -67,7 +72,7 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
                 feed.look_again();
             }
         });
-        let orphaning = work(shared.orphan.clone(), ORPHANERS, shutdown, orphans, move |uid: Uid| {
+        let orphaning = work(shared.orphan.clone(), ORPHANERS, shutdown, orphans, metrics, move |uid: Uid| {
             let collector = Arc::clone(&collector);
             async move { collector.attempt_to_orphan(&uid).await }
         });

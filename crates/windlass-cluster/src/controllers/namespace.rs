@@ -28,7 +28,7 @@ use windlass::{CachedClient, Manager, ObjectKey, ReconcileError};
 
 use super::inventory::{Inventory, WatchNumber};
 use super::metadata::Metadata;
-use super::work::work;
+use super::work::{WorkMetrics, work};
 use conditions::Conditions;
 use population::Population;
 
@@ -70,7 +70,9 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
     let panics = RepeatedPanics::default();
     let check = panics.clone();
     manager.add_ready_check("controller/namespace-controller", move || check.check());
-    manager.add_task("namespace-controller", |shutdown| run(client, namespaces, queue, panics, shutdown))
+    let metrics = WorkMetrics::new(manager.registry(), "namespace-controller");
+    WorkMetrics::show(manager.registry(), "namespace-controller", &queue);
+    manager.add_task("namespace-controller", |shutdown| run(client, namespaces, queue, panics, metrics, shutdown))
 }
 
 /// Whether a change may bring the deletion of its namespace forward. Of a thousand pods that go, only the last one
@@ -96,6 +98,7 @@ async fn run(
     namespaces: Lister<Namespace>,
     queue: Queue<ObjectKey>,
     panics: RepeatedPanics<ObjectKey>,
+    metrics: WorkMetrics,
     shutdown: CancellationToken,
 ) -> Result<(), std::convert::Infallible> {
     let woken = queue.clone();
@@ -117,7 +120,7 @@ async fn run(
             }
         }
     };
-    work(queue, WORKERS, shutdown, panics, each).await;
+    work(queue, WORKERS, shutdown, panics, metrics, each).await;
     Ok(())
 }
 

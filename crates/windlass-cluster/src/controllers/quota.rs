@@ -24,7 +24,7 @@ use windlass::{CachedClient, Manager, ObjectKey, ReconcileError};
 use super::discovery::Served;
 use super::inventory::Inventory;
 use super::metadata::Metadata;
-use super::work::work;
+use super::work::{WorkMetrics, work};
 
 /// Quotas worked on at the same time.
 const WORKERS: usize = 5;
@@ -44,7 +44,9 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
     let panics = RepeatedPanics::default();
     let check = panics.clone();
     manager.add_ready_check("controller/resourcequota-controller", move || check.check());
-    manager.add_task("resourcequota-controller", |shutdown| run(client, quotas, queue, panics, shutdown))
+    let metrics = WorkMetrics::new(manager.registry(), "resourcequota-controller");
+    WorkMetrics::show(manager.registry(), "resourcequota-controller", &queue);
+    manager.add_task("resourcequota-controller", |shutdown| run(client, quotas, queue, panics, metrics, shutdown))
 }
 
 /// The namespace whose usage a change may have changed.
@@ -65,6 +67,7 @@ async fn run(
     quotas: Lister<ResourceQuota>,
     queue: Queue<ObjectKey>,
     panics: RepeatedPanics<ObjectKey>,
+    metrics: WorkMetrics,
     shutdown: CancellationToken,
 ) -> Result<(), Infallible> {
     let woken = queue.clone();
@@ -87,7 +90,7 @@ async fn run(
             }
         }
     };
-    work(queue, WORKERS, shutdown, panics, each).await;
+    work(queue, WORKERS, shutdown, panics, metrics, each).await;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ mod bad_input;
 mod daemon_sets;
 mod events;
 mod garbage;
+mod health;
 mod identities;
 mod jobs;
 mod kwok;
