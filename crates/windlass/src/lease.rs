@@ -393,6 +393,15 @@ mod tests {
         Election::new(LeaderElection::new("lock").identity(identity))
     }
 
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_identity_contains_the_name_of_the_host() {
+        let (one, other) = (LeaderElection::new("lock").identity, LeaderElection::new("lock").identity);
+        let (host, random) = one.rsplit_once('_').unwrap();
+        assert_eq!((host, random.len()), (crate::host::name().as_str(), 32));
+        assert_ne!(one, other);
+    }
+
     fn wall(second: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
     }
