@@ -30,7 +30,7 @@ const LARGE_WRITE: usize = 16 * 1024;
 /// A read that decodes more bytes than this may take longer, at up to 100 nanoseconds a byte.
 const LARGE_READ: usize = 64 * 1024;
 /// A request waits this long for its turn.
-const PATIENCE: Duration = Duration::from_secs(34);
+const CAPACITY_TIMEOUT: Duration = Duration::from_secs(34);
 
 /// Whether writing may take long if it is about so many bytes.
 pub(crate) fn is_large_write(bytes: usize) -> bool {
@@ -78,7 +78,7 @@ impl Sidings {
         resource: Qualified<'_>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let turn = tokio::time::timeout(PATIENCE, self.checks.turn(resource)).await;
+        let turn = tokio::time::timeout(CAPACITY_TIMEOUT, self.checks.turn(resource)).await;
         let turn = turn.map_err(|_| Status::timed_out())?.map_err(Status::internal)?;
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;

@@ -50,7 +50,7 @@ use crate::request::Verb;
 use crate::status::Status;
 
 /// How long the answer to a write of a CRD waits for the CRD to take effect.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DEFINITION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Carries out a request for a resource.
 pub async fn serve(mut context: Context) -> Result<Answer, Status> {
@@ -78,7 +78,7 @@ async fn take_effect(context: &Context, revision: Option<Revision>) -> Result<()
         }
         ("admissionregistration.k8s.io", _) => crate::admission::take_effect(&context.api).await,
         ("apiextensions.k8s.io", Some(written)) => {
-            let in_time = tokio::time::timeout(PATIENCE, context.api.crds.reaches(written)).await.is_ok();
+            let in_time = tokio::time::timeout(DEFINITION_TIMEOUT, context.api.crds.reaches(written)).await.is_ok();
             if !in_time {
                 // It is stored all the same: the answer stands.
                 tracing::warn!(name = context.name(), "a custom resource definition takes long to take effect");

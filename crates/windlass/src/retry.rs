@@ -47,15 +47,15 @@ impl Account {
     }
 }
 
-/// How long the answer to a try is waited for: an extension of requests, of whoever does not wait for
-/// ever. Pauses between tries do not count: the server has answered. Clones share it.
+/// The timeout of one try, as an extension of the request. Without it a try has no timeout. Pauses between tries do
+/// not count: the server has answered. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Patience {
+pub(crate) struct TryTimeout {
     each: Duration,
     until: Arc<Mutex<Instant>>,
 }
 
-impl Patience {
+impl TryTimeout {
     pub(crate) fn new(each: Duration) -> Self {
         Self { each, until: Arc::new(Mutex::new(Instant::now() + each)) }
     }
@@ -137,8 +137,8 @@ async fn send(
             attempts.refusals.push(status);
             attempts.pausing = true;
         }
-        if let Some(patience) = next.extensions().get::<Patience>() {
-            patience.renew(pause);
+        if let Some(timeout) = next.extensions().get::<TryTimeout>() {
+            timeout.renew(pause);
         }
         drop(response);
         tokio::time::sleep(pause).await;

@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::turns::Turns;
-use super::{PATIENCE, Sidings, done};
+use super::{CAPACITY_TIMEOUT, Sidings, done};
 use crate::status::Qualified;
 
 thread_local! {
@@ -156,7 +156,7 @@ async fn elsewhere<T: Send + 'static>(mut future: BoxFuture<'static, T>, turnout
     let alarm = Arc::new(Alarm(Notify::new()));
     loop {
         let resource = Qualified { group: &turnout.group, name: &turnout.plural };
-        let Ok(turn) = tokio::time::timeout(PATIENCE, turnout.turns.turn(resource)).await else {
+        let Ok(turn) = tokio::time::timeout(CAPACITY_TIMEOUT, turnout.turns.turn(resource)).await else {
             let Turnout { group, plural, .. } = &turnout;
             tracing::warn!(%group, resource = %plural, "a request was refused: no capacity became free in time");
             return None;
