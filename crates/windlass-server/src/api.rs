@@ -15,7 +15,7 @@ use crate::authn::{TokenKey, Tokens};
 use crate::authz::Rbac;
 use crate::authz::node::NodePods;
 use crate::catalog::Catalog;
-use crate::effort::Sidings;
+use crate::effort::Offload;
 use crate::flow_control::FlowControl;
 use crate::metrics::Metrics;
 use crate::remote::FrontProxy;
@@ -76,7 +76,7 @@ pub struct Api {
     /// How aggregated servers recognise requests of this server.
     pub(crate) front_proxy: FrontProxy,
     /// Where work is done that may take long.
-    pub(crate) sidings: Sidings,
+    pub(crate) offload: Offload,
     /// What watchers share.
     pub(crate) render_cache: RenderCache,
     /// What the bodies of requests may take.

@@ -26,7 +26,7 @@ use crate::authn::User;
 use crate::body::Body;
 use crate::catalog::{Served, Snapshot};
 use crate::codec::negotiate::{self, APPLY_TYPE, Accepted, Endpoint};
-use crate::effort::{self, Shunting};
+use crate::effort::{self, OffloadableFuture};
 use crate::field::quote;
 use crate::flow_control::{self, Entrant, Passage};
 use crate::metrics::{RequestLabels, Waits};
@@ -77,7 +77,7 @@ where
 ///
 /// Neither generic nor `async`: all that a request goes through is compiled here, once, and not into
 /// each crate that serves.
-pub fn handle(api: Arc<Api>, request: Request<Payload>) -> Shunting<Response<Body>> {
+pub fn handle(api: Arc<Api>, request: Request<Payload>) -> OffloadableFuture<Response<Body>> {
     let bodiless = request.method() == Method::HEAD;
     let answer = Box::pin(async move {
         let mut filters = Filters { id: audit::id(request.headers()), passage: Passage::default(), record: None };
@@ -93,7 +93,7 @@ pub fn handle(api: Arc<Api>, request: Request<Payload>) -> Shunting<Response<Bod
         }
         if bodiless { without_body(response) } else { response }
     });
-    Shunting::new(answer, if bodiless { || without_body(too_late()) } else { too_late })
+    OffloadableFuture::new(answer, if bodiless { || without_body(too_late()) } else { too_late })
 }
 
 fn too_late() -> Response<Body> {
@@ -158,7 +158,7 @@ async fn authenticated(
                 return Ok(response);
             }
             // The first to ask after a change waits for a document about everything to be written and compressed.
-            api.sidings.aside(Qualified { group: "", name: "openapi" }, path.starts_with("/openapi/")).await;
+            api.offload.rest_of_request(Qualified { group: "", name: "openapi" }, path.starts_with("/openapi/")).await;
             documents::answer(api, &target, request.method(), path, &query, request.headers())
         }
     }
@@ -331,7 +331,7 @@ async fn resource(
         // The room for the body is given back once the request is answered.
         let Read { bytes: body, room: _room } =
             if reads { body::read(&api.body_budget, &user, body).await? } else { Read::default() };
-        api.sidings.aside(served.qualified(), effort::is_large_write(body.len())).await;
+        api.offload.rest_of_request(served.qualified(), effort::is_large_write(body.len())).await;
         if let Some(record) = &mut filters.record {
             record.request_body(&parts.method, &parts.headers, &served.resource, &body);
         }

@@ -43,7 +43,7 @@ use crate::body::Body;
 use crate::catalog::{Catalog, Computed};
 use crate::crd::controller::CrdController;
 use crate::dialer::Dialer;
-use crate::effort::Sidings;
+use crate::effort::Offload;
 use crate::flow_control::{self, FlowControl, FlowControlOptions};
 use crate::handler::{Peer, handle, payload};
 use crate::metrics::Metrics;
@@ -266,7 +266,7 @@ impl ServerBuilder {
             restrictions: Restrictions::new(),
             audit: opened.transpose()?,
             flow_control: FlowControl::new(self.flow_control),
-            sidings: Sidings::new(),
+            offload: Offload::new(),
             contention: Contention::new(),
             render_cache: RenderCache::default(),
             body_budget: Arc::default(),

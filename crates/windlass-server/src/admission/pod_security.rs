@@ -95,7 +95,7 @@ async fn namespace(context: &mut Context, object: &Value, old: Option<&Value>) -
     let long = effort::is_large_read(pods.iter().map(Bytes::len).sum());
     let (name, until) = (name.to_owned(), Instant::now() + LONGEST);
     let work = move || existing::warnings(&configuration, &name, policy.enforce, &pods, || Instant::now() > until);
-    let warnings = context.api.sidings.run(context.qualified(), long, work).await?;
+    let warnings = context.api.offload.run(context.qualified(), long, work).await?;
     context.warnings.extend(warnings);
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::codec::negotiate::{self, PatchType};
 use crate::object::{self, metadata_mut};
 use crate::options::{FieldValidation, WriteOptions};
 use crate::patch::{json::JsonPatch, merge, strategic};
-use crate::state::contention::Race;
+use crate::state::contention::Attempts;
 use crate::status::Status;
 use crate::versions;
 
@@ -151,12 +151,12 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
         check_identity(context, &mut object)?;
         Ok(object)
     };
-    let (mut warned, mut race) = (false, Race::begin());
+    let (mut warned, mut attempts) = (false, Attempts::begin());
     loop {
         let transform = |context: &Context, live: &Value| merge(context, Some(live));
         let admitted = Admitted::Object;
         let change = Change { transform, manager: None, options, uid_is_precondition: false, admitted };
-        let updated = update_within(context, change, &mut race).await;
+        let updated = update_within(context, change, &mut attempts).await;
         if !std::mem::replace(&mut warned, true) {
             decode::warn(context, validation, complaints.clone());
         }
@@ -176,7 +176,7 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
         match create::store_new(context, object, options).await {
             // Another has created it in between: it is to be changed, then.
             Err(Uncreated::Taken(status)) => {
-                if !race.lost(&context.api.contention, &context.key(), !options.dry_run).await {
+                if !attempts.after_conflict(&context.api.contention, &context.key(), !options.dry_run).await {
                     return Err(status);
                 }
             }
