@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reads_are_sent_again_and_writes_only_when_the_server_did_not_begin() {
+    async fn reads_are_retried_and_writes_only_if_not_begun() {
         for (code, retry_after, reads, writes) in [
             (429, Some("1"), 2, 2),
             (429, None, 2, 1),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_came_before_the_last_try_is_known_though_that_has_no_answer() {
+    async fn earlier_refusals_are_known_without_a_last_answer() {
         for answers in [true, false] {
             let tries = Arc::new(Mutex::new(0));
             let service = tower::service_fn(move |_: Request<Body>| {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_is_refused_is_read_again_and_a_request_sent_again_only_with_another() {
+    async fn refused_tokens_are_retried_only_with_a_new_token() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("token");
         std::fs::write(&file, "old\n").unwrap();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_does_not_leave_after_the_fence_closed_while_it_waited() {
+    async fn waiting_writes_are_not_sent_after_the_fence_closed() {
         let (client, seen) = busy_once(429, Some("1"));
         let (inner, outer) = (Fence::closed(), Fence::closed());
         inner.open_until(Instant::now() + Duration::from_millis(300));

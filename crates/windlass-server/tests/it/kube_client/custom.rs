@@ -125,7 +125,7 @@ async fn a_definition_takes_its_objects_with_it() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_of_every_deletion_before_it_ends_with_its_definition() {
+async fn watches_see_all_deletions_before_their_definition_goes() {
     everywhere(async |client: Client| {
         let definitions = define(&client).await;
         let gadgets: Api<Gadget> = Api::default_namespaced(client.clone());
