@@ -315,7 +315,6 @@ async fn resource(
     drop(snapshot);
     path.name.as_deref().map_or(Ok(()), check_name)?;
     let labels = labels(&path, verb, request.headers(), &query);
-    let changes_policy = path.group == authz::GROUP && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
     let deprecation = served.custom().and_then(|kind| kind.version(&served.version)?.deprecation.as_deref());
     let deprecation = deprecation.or_else(|| served.strategy().deprecation());
     let warnings: Vec<String> = deprecation.into_iter().map(Into::into).collect();
@@ -353,9 +352,6 @@ async fn resource(
         };
         let render_context = RenderContext::new(&context)?;
         let answer = registry::serve(context).await?;
-        if changes_policy {
-            api.rbac.catch_up(api).await;
-        }
         Ok(render::answer(&render_context, answer).await)
     };
     // Pinned, so that there is room for it once.

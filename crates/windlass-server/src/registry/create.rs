@@ -1,4 +1,4 @@
-//! POST: a new object.
+//! POST: a new object, in [the order of a write](super#the-order-of-a-write).
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! PUT, and the loop that every change of a stored object goes through.
+//! PUT, and the loop that every change of a stored object goes through, in
+//! [the order of a write](super#the-order-of-a-write).
 
 use std::sync::Arc;
 
