@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::cluster::Cluster;
 use crate::counts::{GroupKey, Slot};
-use crate::node::{NodeInfo, NodeSpec, Taint};
-use crate::pod::{PodAffinity, PodInfo, SpreadConstraint, Term};
+use crate::node::{NodeInfo, NodeSpec};
+use crate::pod::{PodAffinity, PodInfo, SpreadConstraint, Taint, Term};
 use crate::reason::{Reason, Reasons, Rejection};
 use crate::topology::{NOWHERE, Topology};
 use crate::volume::Wanted;
