@@ -5,11 +5,12 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use serde_json::Value;
+use windlass_kinds::pod_security::PodSecurity;
 use windlass_store::Store;
 
 use crate::admission::marks::Restrictions;
 use crate::admission::policy::{Policies, type_check};
-use crate::admission::{AdmissionPlugins, PodSecurity, Webhooks};
+use crate::admission::{AdmissionPlugins, Webhooks};
 use crate::audit::Audit;
 use crate::authn::{TokenKey, Tokens};
 use crate::authz::Rbac;

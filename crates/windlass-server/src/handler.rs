@@ -307,7 +307,7 @@ async fn resource(
     };
     let served = match find(&snapshot, &path, verb, request.method()) {
         Ok(served) => served,
-        Err(Missing::Group) => return Ok(health::text(StatusCode::NOT_FOUND, "404 page not found\n")),
+        Err(Missing::Group) => return Ok(crate::body::text(StatusCode::NOT_FOUND, "404 page not found\n")),
         Err(Missing::Resource) => return Err(Status::no_such_resource()),
         Err(Missing::Object(status)) => return Err(*status),
         Err(Missing::Verb) => return Err(Status::method_not_allowed()),

@@ -27,11 +27,12 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use windlass_kinds::pod_security::PodSecurity;
 use windlass_store::{Memory, Store, StoreError};
 
 use crate::admission::marks::Restrictions;
 use crate::admission::policy::Policies;
-use crate::admission::{AdmissionPlugin, AdmissionPlugins, PodSecurity, Webhooks};
+use crate::admission::{AdmissionPlugin, AdmissionPlugins, Webhooks};
 use crate::aggregator::{self, Aggregator};
 use crate::api::{Api, Clock};
 use crate::api_services::Registrar;
