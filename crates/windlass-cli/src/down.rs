@@ -15,7 +15,7 @@ use crate::home::{Home, Run};
 use crate::{kubeconfig, output, up};
 
 /// How long a cluster may take to stop.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &Down) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Down) -> Result<ExitCode> {
         output::line(format_args!(
             "cluster {:?} did not stop within {} seconds and was killed{}",
             home.name,
-            PATIENCE.as_secs(),
+            STOP_TIMEOUT.as_secs(),
             if kept { "; what it had acknowledged is on disk" } else { "" }
         ));
     } else if stopped {
@@ -84,7 +84,7 @@ pub(crate) fn terminate(pid: Pid) -> rustix::io::Result<()> {
 pub(crate) fn ended(run: &Run) -> bool {
     let asked = Instant::now();
     while run.runs() {
-        if asked.elapsed() > PATIENCE {
+        if asked.elapsed() > STOP_TIMEOUT {
             return false;
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -146,7 +146,7 @@ struct Lock {
 
 impl Lock {
     /// How long another program may take for its edit.
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const EDIT_TIMEOUT: Duration = Duration::from_secs(5);
 
     /// What a file of ours holds; kubectl's are empty.
     const OURS: &str = "windlass\n";
@@ -175,7 +175,7 @@ impl Lock {
             if let Some(held) = Self::left_behind(&path) {
                 return Ok(Self { path, _held: held });
             }
-            if started.elapsed() >= Self::PATIENCE {
+            if started.elapsed() >= Self::EDIT_TIMEOUT {
                 bail!("another program is editing {}; if none is, delete {}", file.display(), path.display());
             }
             std::thread::sleep(Duration::from_millis(5));

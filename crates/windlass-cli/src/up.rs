@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_audit_policy_that_cannot_be_used_is_reported_with_its_file() {
+    fn unusable_audit_policies_are_reported_with_their_file() {
         let dir = tempfile::tempdir().expect("a directory");
         let policy = dir.path().join("policy.yaml");
         let home = Home { name: "c".into(), dir: dir.path().join("c") };

@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 /// A demo takes a fraction of a second; one that takes this long hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEMO_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A demo that has nothing of the user's: no home, no directory for temporary files, no variables.
 struct Demo {
@@ -70,7 +70,7 @@ impl Demo {
             stderr.unwrap().read_to_string(&mut err).await.unwrap();
             self.child.wait().await.unwrap()
         };
-        let status = tokio::time::timeout(PATIENCE, ending).await.expect("the demo ends");
+        let status = tokio::time::timeout(DEMO_TIMEOUT, ending).await.expect("the demo ends");
         assert_eq!(files(self.home.path()), [] as [PathBuf; 0]);
         Ended { status, out, err }
     }
@@ -97,7 +97,7 @@ async fn line_with(lines: &mut Lines<BufReader<ChildStdout>>, text: &str) -> Str
         }
         panic!("no line has {text:?}")
     };
-    tokio::time::timeout(PATIENCE, found).await.expect("the demo says something")
+    tokio::time::timeout(DEMO_TIMEOUT, found).await.expect("the demo says something")
 }
 
 /// Whether anything listens where a line says that the cluster is.
@@ -359,7 +359,7 @@ async fn an_interrupted_terminal_is_given_back() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, shown).await.unwrap();
+    tokio::time::timeout(DEMO_TIMEOUT, shown).await.unwrap();
     demo.signal(Signal::INT);
     assert_eq!(demo.end().await.status.code(), Some(130));
     let written = written.await.unwrap();

@@ -5,61 +5,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass::manager::ManagerError;
 use windlass_server::authn::TokenKey;
-use windlass_server::pki::{Authority, PkiError};
+use windlass_server::pki::Authority;
 use windlass_server::{
-    AdmissionPlugin, AdmissionPlugins, AuditOptions, FlowControlOptions, Listener, PodSecurity, Server, ServerError,
+    AdmissionPlugin, AdmissionPlugins, AuditOptions, FlowControlOptions, Listener, PodSecurity, Server,
 };
-use windlass_store::{Durable, DurableOptions, Memory, OpenError, Recovery, Store};
+use windlass_store::{Durable, DurableOptions, Memory, Recovery, Store};
 
 use crate::Credentials;
 use crate::controllers::{BuiltIn, Check, Controllers, Running, Setup};
+use crate::error::ClusterError;
 use crate::identities::Identities;
 use crate::machine::Machine;
 use crate::private;
-
-/// Why a cluster could not start or stop.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ClusterError {
-    /// The data directory cannot be used.
-    #[error("cannot open the data directory {path}: {source}")]
-    Open {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: OpenError,
-    },
-    /// The data directory cannot be made.
-    #[error("cannot create the directory {path}: {source}")]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Somebody else could change what is in a directory of the cluster.
-    #[error("the directory {path} cannot be used: {problem}")]
-    Unsafe {
-        /// The directory.
-        path: PathBuf,
-        /// Who could, and what to do about it.
-        problem: String,
-    },
-    /// The API server.
-    #[error(transparent)]
-    Server(#[from] ServerError),
-    /// Certificates.
-    #[error(transparent)]
-    Pki(#[from] PkiError),
-    /// The built-in controllers.
-    #[error("cannot start the built-in controllers: {0}")]
-    Controllers(#[from] ManagerError),
-    /// The definitions of kwok's kinds.
-    #[error("cannot create the definitions of kwok's kinds: {0}")]
-    Kwok(#[from] kube::Error),
-}
 
 /// Puts a cluster together.
 #[must_use]

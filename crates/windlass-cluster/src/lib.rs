@@ -33,6 +33,7 @@ use windlass_codecs as _;
 
 mod cluster;
 mod controllers;
+mod error;
 mod identities;
 mod kubeconfig;
 mod machine;
@@ -40,8 +41,9 @@ mod private;
 mod streams;
 mod usage;
 
-pub use cluster::{Cluster, ClusterBuilder, ClusterError};
+pub use cluster::{Cluster, ClusterBuilder};
 pub use controllers::{BuiltIn, Controllers, UnknownController};
+pub use error::ClusterError;
 pub use kubeconfig::Credentials;
 pub use machine::{Machine, MachineNetwork, MakeRuntime};
 pub use windlass_server::{AdmissionPlugin, AdmissionPlugins, AuditOptions, AuditPolicy, FlowControlOptions};

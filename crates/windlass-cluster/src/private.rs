@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use crate::ClusterError;
+use crate::error::ClusterError;
 
 /// Makes the directory if it is not there, and checks that it is only ours to write.
 pub(crate) fn directory(path: &Path) -> Result<(), ClusterError> {

@@ -17,8 +17,9 @@ use std::process::{Command, ExitCode};
 use rustix::process::Signal;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use crate::parent::{EXEC_FAILED, MISCONFIGURED, READY, unshare};
+use crate::parent::{EXEC_FAILED, MISCONFIGURED, READY};
 use crate::spec::{InitConfig, Isolation, ProcessConfig, below};
+use crate::user_namespace::unshare;
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let [config, report] = arguments else { return ExitCode::FAILURE };

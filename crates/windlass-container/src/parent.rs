@@ -28,7 +28,6 @@ use setup::Namespaces;
 
 pub(crate) use containers::{EXEC_FAILED, MISCONFIGURED, READY};
 pub(crate) use logs::rotated;
-pub(crate) use setup::unshare;
 
 /// How many clients may be connected.
 const CLIENTS: usize = 16;

@@ -2,7 +2,8 @@
 //!
 //! A kind is its schema and, for what a schema cannot say, a [`Strategy`](strategy::Strategy): [`strategy_of`] finds it.
 //! [`resource::builtins`] says which resources there are, [`table`] what `kubectl get` prints of them, [`quota`] what their
-//! objects use of the things that quotas limit, [`references`] what a pod names. [`crd`] is the same for custom kinds: what a
+//! objects use of the things that quotas limit, [`references`] what a pod names, [`pod_security`] what a pod may ask for.
+//! [`discovery`] and [`openapi`] are the documents about resources, [`version`] is the Kubernetes they are of. [`crd`] is the same for custom kinds: what a
 //! definition says, and how objects of its kind behave.
 //!
 //! ```
@@ -29,11 +30,15 @@ use windlass_api::{codec, field, object, patch, rules, schema, status, validatio
 use windlass_cel as cel;
 
 pub mod crd;
+pub mod discovery;
+pub mod openapi;
+pub mod pod_security;
 pub mod quota;
 pub mod references;
 pub mod resource;
 pub mod strategy;
 pub mod table;
+pub mod version;
 
 mod builtin;
 pub use builtin::strategy_of;

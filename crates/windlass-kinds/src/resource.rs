@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_stored_builtin_has_a_schema_and_prefixes_are_told_apart() {
+    fn stored_kinds_have_schemas_and_distinct_prefixes() {
         let mut seen = std::collections::HashMap::new();
         for resource in builtins() {
             if resource.serves("get") {

@@ -5,28 +5,13 @@
 //! so a strategy may index fields freely. A strategy never does I/O. Strategies see objects in the
 //! version that is stored (see [`conversion`]).
 //!
-//! The registry calls a strategy in this order:
-//!
-//! | create | update | update of `/status` |
-//! |---|---|---|
-//! | [`default`](Strategy::default) | `default` | `default` |
-//! | [`prepare_create`](Strategy::prepare_create) | [`prepare_update`](Strategy::prepare_update) | [`prepare_status_update`](Strategy::prepare_status_update) |
-//! | generation = 1 | generation + 1 if [`desired_state_changed`](Strategy::desired_state_changed) | |
-//! | mutating admission, `default` again | mutating admission, `default` again | mutating admission |
-//! | allocation of cluster IPs and node ports | the same | |
-//! | [`metadata::validate`], [`validate`](Strategy::validate) | [`metadata::validate_update`], [`validate_update`](Strategy::validate_update) | `metadata::validate_update`, [`validate_status_update`](Strategy::validate_status_update) |
-//! | [`warnings`](Strategy::warnings) | `warnings` | |
-//! | [`canonicalize`](Strategy::canonicalize) | `canonicalize` | `canonicalize` |
-//! | validating admission, storage | validating admission, storage | validating admission, storage |
-//!
-//! On create the uid, the creation time and a generated name are already there when `prepare_create`
-//! runs: jobs build their selector from them. Prepare and default may run again after admission; both are idempotent. Other subresources that
-//! write the object (`finalize`, `approval`, `ephemeralcontainers`, `resize`) use
+//! The order of a write, and in it of the calls to a strategy, is documented and tested in `registry.rs` of
+//! `windlass-server`. On create the uid, the creation time and a generated name are already there when
+//! [`prepare_create`](Strategy::prepare_create) runs: jobs build their selector from them. It and
+//! [`default`](Strategy::default) may run again, for another generated name and after admission; both are idempotent.
+//! Subresources that write the object (`finalize`, `approval`, `ephemeralcontainers`, `resize`) use
 //! [`prepare_subresource`](Strategy::prepare_subresource) and
 //! [`validate_subresource`](Strategy::validate_subresource); `scale` is a view, see [`scale`].
-//!
-//! [`metadata::validate`]: crate::validation::metadata::validate
-//! [`metadata::validate_update`]: crate::validation::metadata::validate_update
 
 use serde_json::Value;
 
@@ -35,7 +20,7 @@ use crate::validation::access::AccessMut;
 use crate::validation::metadata::Rules;
 pub use crate::validation::names::NameRule;
 
-pub mod admission_policy;
+pub(crate) mod admission_policy;
 pub mod api_service;
 pub mod autoscaler;
 pub mod certificate;

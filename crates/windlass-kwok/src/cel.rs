@@ -8,6 +8,8 @@ mod functions;
 mod lexer;
 mod parser;
 
+pub(crate) use functions::go_duration;
+
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::cmp::Ordering;

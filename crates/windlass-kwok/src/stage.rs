@@ -16,8 +16,6 @@ use crate::template::{Functions, Template, TemplateError};
 
 use condition::{About, Amount, Condition};
 
-pub(crate) use condition::go_duration;
-
 /// Why a stage cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use crate::counts::{GroupKey, Slot};
-use crate::node::{NodeInfo, NodeSpec, Taint};
-use crate::pod::{PodAffinity, PodInfo, SpreadConstraint, Term};
+use crate::node::{NodeInfo, NodeSpec};
+use crate::pod::{PodAffinity, PodInfo, SpreadConstraint, Taint, Term};
 use crate::reason::{Reason, Reasons, Rejection};
 use crate::snapshot::Snapshot;
 use crate::topology::{NOWHERE, Topology};

@@ -73,10 +73,10 @@ mod queue;
 mod state;
 mod writes;
 
-pub use node::{NodeInfo, NodeSpec, Taint};
+pub use node::{NodeInfo, NodeSpec};
 pub use pod::{
-    ClaimUse, Disk, HostPort, NodeRequirement, OwnerKind, PodAffinity, PodInfo, SpreadConstraint, Term, TermScope,
-    Toleration,
+    ClaimUse, Disk, HostPort, NodeRequirement, OwnerKind, PodAffinity, PodInfo, SpreadConstraint, Taint, Term,
+    TermScope, Toleration,
 };
 pub use program::{DEFAULT_PROFILE, Scheduler, SchedulerBuilder};
 pub use reason::Causes;

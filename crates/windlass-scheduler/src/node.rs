@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::labels::Labels;
-use crate::pod::{HostPort, PodInfo};
+use crate::pod::{HostPort, PodInfo, Taint};
 use crate::resources::Resources;
 
 /// The label of nodes that is their own name.
@@ -15,30 +15,6 @@ pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 /// The label of nodes that is their region.
 const REGION: &str = "topology.kubernetes.io/region";
-
-/// A taint of a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taint {
-    /// What it is about.
-    pub key: Box<str>,
-    /// More about that.
-    pub value: Box<str>,
-    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
-    pub effect: Box<str>,
-}
-
-impl Taint {
-    /// The taint that a cordoned node has.
-    pub(crate) fn unschedulable() -> Self {
-        let key = "node.kubernetes.io/unschedulable".into();
-        Self { key, value: "".into(), effect: "NoSchedule".into() }
-    }
-
-    /// Whether pods that do not tolerate it stay away.
-    pub fn is_hard(&self) -> bool {
-        &*self.effect == "NoSchedule" || &*self.effect == "NoExecute"
-    }
-}
 
 /// What the API says about a node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::labels::{Labels, NodeTerm, Selector};
-use crate::node::Taint;
 use crate::resources::Requests;
 
 /// A pod, extracted from the API's object.
@@ -93,6 +92,30 @@ impl HostPort {
     pub fn conflicts(&self, other: &Self) -> bool {
         let any = |port: &Self| &*port.ip == "0.0.0.0";
         self.port == other.port && self.protocol == other.protocol && (self.ip == other.ip || any(self) || any(other))
+    }
+}
+
+/// A taint of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taint {
+    /// What it is about.
+    pub key: Box<str>,
+    /// More about that.
+    pub value: Box<str>,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: Box<str>,
+}
+
+impl Taint {
+    /// The taint that a cordoned node has.
+    pub(crate) fn unschedulable() -> Self {
+        let key = "node.kubernetes.io/unschedulable".into();
+        Self { key, value: "".into(), effect: "NoSchedule".into() }
+    }
+
+    /// Whether pods that do not tolerate it stay away.
+    pub fn is_hard(&self) -> bool {
+        &*self.effect == "NoSchedule" || &*self.effect == "NoExecute"
     }
 }
 

@@ -36,7 +36,7 @@ mod service_account;
 mod webhook;
 
 pub use plugins::{AdmissionPlugin, AdmissionPlugins, UnknownPlugin};
-pub use pod_security::{PodSecurity, PodSecurityLevel, PodSecurityPolicy, PodSecurityStandard, PodSecurityVersion};
+pub(crate) use priority::SYSTEM_CLASSES;
 pub(crate) use request::Act;
 pub(crate) use webhook::{Webhooks, follow};
 
@@ -49,7 +49,6 @@ use dispatch::Mutation;
 use request::Request;
 
 use crate::api::Api;
-use crate::bootstrap;
 use crate::catalog::Served;
 use crate::codec::peek::{self, Raw};
 use crate::object;
@@ -364,7 +363,7 @@ fn refused(context: &Context, object: &Value, why: impl std::fmt::Display) -> St
 /// Before a delete: some namespaces stay, and so do the classes that the cluster's own pods need.
 fn may_delete(context: &Context) -> Result<(), Status> {
     if (&*context.served.group, &*context.served.plural) == ("scheduling.k8s.io", "priorityclasses")
-        && bootstrap::is_system_class(context.name())
+        && priority::is_system_class(context.name())
     {
         let why = "this is a system priority class and cannot be deleted";
         return Err(Status::forbidden(context.qualified(), context.name(), why));

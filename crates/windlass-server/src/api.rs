@@ -5,17 +5,18 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use serde_json::Value;
+use windlass_kinds::pod_security::PodSecurity;
 use windlass_store::Store;
 
 use crate::admission::marks::Restrictions;
 use crate::admission::policy::{Policies, type_check};
-use crate::admission::{AdmissionPlugins, PodSecurity, Webhooks};
+use crate::admission::{AdmissionPlugins, Webhooks};
 use crate::audit::Audit;
 use crate::authn::{TokenKey, Tokens};
 use crate::authz::Rbac;
 use crate::authz::node::NodePods;
 use crate::catalog::Catalog;
-use crate::effort::Sidings;
+use crate::effort::Offload;
 use crate::flow_control::FlowControl;
 use crate::metrics::Metrics;
 use crate::remote::FrontProxy;
@@ -76,7 +77,7 @@ pub struct Api {
     /// How aggregated servers recognise requests of this server.
     pub(crate) front_proxy: FrontProxy,
     /// Where work is done that may take long.
-    pub(crate) sidings: Sidings,
+    pub(crate) offload: Offload,
     /// What watchers share.
     pub(crate) render_cache: RenderCache,
     /// What the bodies of requests may take.

@@ -28,10 +28,10 @@ use crate::api::Api;
 use crate::catalog::Served;
 use crate::discovery::{CUSTOM_PRIORITY, priority};
 use crate::loopback::{self, Failed};
+use crate::object;
 use crate::registry::stored;
 use crate::state::custom_versions::name;
 use crate::validation::access::{Access as _, AccessMut as _, semantically_equal};
-use crate::{bootstrap, object};
 
 const GROUP: &str = "apiregistration.k8s.io";
 const PREFIX: &str = "/registry/apiregistration.k8s.io/apiservices/";
@@ -197,7 +197,7 @@ fn writes(served: &Served, mut wanted: BTreeMap<String, Wanted>, there: &[Entry]
     }
     for (name, (spec, when)) in wanted {
         let mut made = service(&name, &spec, when);
-        bootstrap::complete(served, &mut made);
+        served.complete(&mut made);
         let key = Bytes::from(format!("{PREFIX}{name}"));
         writes.push(Write::Put { key, expect: Expect::Absent, value: stored::encode(&made) });
     }

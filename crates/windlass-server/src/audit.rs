@@ -13,7 +13,6 @@ mod log;
 mod policy;
 mod record;
 
-use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::log::{Log, Rotation};
 use self::policy::Level;
+use crate::metrics::{heading, line};
 
 pub use self::policy::{AuditPolicy, AuditPolicyError};
 pub(crate) use self::record::{Begin, Record, id};
@@ -116,16 +116,13 @@ impl Audit {
     pub(crate) fn render_metrics(&self) -> String {
         let mut out = String::new();
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let _ = writeln!(out, "# HELP apiserver_audit_event_total Audit events that were written.");
-        let _ = writeln!(out, "# TYPE apiserver_audit_event_total counter");
-        let _ = writeln!(out, "apiserver_audit_event_total {}", load(&self.log.written));
-        let _ = writeln!(out, "# HELP apiserver_audit_error_total Audit events that were lost.");
-        let _ = writeln!(out, "# TYPE apiserver_audit_error_total counter");
-        let _ = writeln!(out, "apiserver_audit_error_total{{plugin=\"log\"}} {}", load(&self.log.dropped));
-        let _ = writeln!(out, "# HELP apiserver_audit_level_total Requests by what is recorded of them.");
-        let _ = writeln!(out, "# TYPE apiserver_audit_level_total counter");
+        heading(&mut out, "apiserver_audit_event_total", "counter", "Audit events that were written.");
+        line(&mut out, format_args!("apiserver_audit_event_total {}", load(&self.log.written)));
+        heading(&mut out, "apiserver_audit_error_total", "counter", "Audit events that were lost.");
+        line(&mut out, format_args!("apiserver_audit_error_total{{plugin=\"log\"}} {}", load(&self.log.dropped)));
+        heading(&mut out, "apiserver_audit_level_total", "counter", "Requests by what is recorded of them.");
         for (level, count) in Level::ALL.iter().zip(&self.levels) {
-            let _ = writeln!(out, "apiserver_audit_level_total{{level=\"{}\"}} {}", level.name(), load(count));
+            line(&mut out, format_args!("apiserver_audit_level_total{{level=\"{}\"}} {}", level.name(), load(count)));
         }
         out
     }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt};
+use http::{Response, StatusCode};
 use http_body::{Frame, SizeHint};
 
 /// A response body.
@@ -103,4 +104,14 @@ impl http_body::Body for Body {
             Inner::Stream(_) => SizeHint::default(),
         }
     }
+}
+
+/// A plain text answer.
+pub(crate) fn text(code: StatusCode, text: &str) -> Response<Body> {
+    let mut response = Response::new(Body::from(text.to_owned()));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert("x-content-type-options", http::HeaderValue::from_static("nosniff"));
+    response
 }

@@ -4,29 +4,14 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use windlass_store::{Expect, Write};
 
-use crate::admission::AdmissionPlugin;
+use crate::admission::{AdmissionPlugin, SYSTEM_CLASSES};
 use crate::api::Api;
-use crate::catalog::Served;
 use crate::object;
 use crate::registry::{allocation, stored};
 use crate::status::Status;
 
 /// Namespaces of a new cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
-
-/// The priority classes of a new cluster, and what they are for.
-const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
-    (
-        "system-cluster-critical",
-        2_000_000_000,
-        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
-    ),
-    (
-        "system-node-critical",
-        2_000_001_000,
-        "Used for system critical pods that must not be moved from their current node.",
-    ),
-];
 
 /// Creates what is missing; what is there stays as it is.
 pub(crate) async fn create_defaults(api: &Api) -> Result<(), Status> {
@@ -76,29 +61,14 @@ pub(crate) async fn create_defaults(api: &Api) -> Result<(), Status> {
     Ok(())
 }
 
-/// Whether every cluster has a PriorityClass of this name.
-pub(crate) fn is_system_class(name: &str) -> bool {
-    SYSTEM_CLASSES.iter().any(|(known, ..)| *known == name)
-}
-
 async fn create(api: &Api, group: &str, version: &str, plural: &str, mut object: Value) -> Result<(), Status> {
     let snapshot = api.catalog.snapshot();
     let served = snapshot.find(group, version, plural).ok_or_else(Status::no_such_resource)?;
-    complete(served, &mut object);
+    served.complete(&mut object);
     let namespace = object::text(&object, "namespace").to_owned();
     let key = Bytes::from(served.key(&namespace, object::name(&object)));
     let value = stored::encode(&object);
     // A conflict means that it is there already.
     api.store.txn(vec![Write::Put { key, expect: Expect::Absent, value }]).await.map_err(Status::internal)?;
     Ok(())
-}
-
-/// Fills in what creating an object does.
-pub(crate) fn complete(served: &Served, object: &mut Value) {
-    let metadata = object::metadata_mut(object);
-    metadata.insert("uid".into(), object::new_uid().into());
-    metadata.insert("creationTimestamp".into(), object::time(jiff::Timestamp::now()).into());
-    let strategy = served.strategy();
-    strategy.default(object);
-    strategy.prepare_create(object);
 }

@@ -17,6 +17,7 @@ use windlass_kinds::crd::CustomKind;
 use windlass_kinds::strategy::{self, Strategy};
 use windlass_kinds::strategy_of;
 
+use crate::object;
 use crate::remote::Remotes;
 use crate::resource::{Resource, builtins};
 
@@ -82,6 +83,16 @@ impl Served {
             Behaviour::Custom(kind) => kind.strategy(&self.resource.version),
             Behaviour::Computed(_) => &strategy::Plain,
         }
+    }
+
+    /// Completes an object that the server itself creates as a create would.
+    pub(crate) fn complete(&self, object: &mut Value) {
+        let metadata = object::metadata_mut(object);
+        metadata.insert("uid".into(), object::new_uid().into());
+        metadata.insert("creationTimestamp".into(), object::time(jiff::Timestamp::now()).into());
+        let strategy = self.strategy();
+        strategy.default(object);
+        strategy.prepare_create(object);
     }
 }
 
@@ -165,13 +176,13 @@ impl Snapshot {
     }
 
     /// Whether a group has built-in resources.
-    pub fn has_builtin_group(&self, group: &str) -> bool {
+    pub(crate) fn has_builtin_group(&self, group: &str) -> bool {
         let versions = self.by_name.get(group).into_iter().flat_map(HashMap::values);
         versions.flat_map(HashMap::values).any(|served| served.custom().is_none())
     }
 
     /// Whether anything is served in a version of a group.
-    pub fn has_version(&self, group: &str, version: &str) -> bool {
+    pub(crate) fn has_version(&self, group: &str, version: &str) -> bool {
         self.by_name.get(group).is_some_and(|versions| versions.contains_key(version))
     }
 
@@ -267,7 +278,7 @@ impl Catalog {
     }
 
     /// Ends every watch.
-    pub fn end_watches(&self) {
+    pub(crate) fn end_watches(&self) {
         for served in self.snapshot().served() {
             served.ended.cancel();
         }

@@ -6,7 +6,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::body::Body;
+use crate::body::{self, Body};
 use crate::catalog::Snapshot;
 use crate::codec::negotiate::{self, Accepted, Format};
 use crate::codec::write;
@@ -14,7 +14,7 @@ use crate::discovery::{AGGREGATED_CONTENT_TYPE, Discovery};
 use crate::openapi::{v2, v3};
 use crate::request::{Query, Target};
 use crate::status::Status;
-use crate::{authn, health, remote, render, version};
+use crate::{authn, remote, render, version};
 
 mod tagged;
 
@@ -65,7 +65,7 @@ pub(crate) fn answer(
         Target::GroupVersion(group, _) if snapshot.has_builtin_group(group) => Err(Status::no_such_resource()),
         Target::Other if is_below_routes(&snapshot, path) => Err(Status::no_such_resource()),
         Target::Other => Ok(other(api, path, accept, query, headers)),
-        _ => Ok(health::text(StatusCode::NOT_FOUND, "404 page not found\n")),
+        _ => Ok(body::text(StatusCode::NOT_FOUND, "404 page not found\n")),
     }
 }
 
@@ -191,21 +191,22 @@ fn other(api: &Api, path: &str, accept: &str, query: &Query, headers: &HeaderMap
             }
             render::raw(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.into())
         }
-        _ => health::text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        _ => body::text(StatusCode::NOT_FOUND, "404 page not found\n"),
     }
 }
 
 fn openapi_v2(snapshot: &Snapshot, accept: &str, headers: &HeaderMap) -> Response<Body> {
     let offered = [JSON, v2::PROTOBUF_OLD_TYPE, v2::PROTOBUF_CONTENT_TYPE];
+    let additions = || remote::additions(snapshot.remotes(), snapshot.resources());
     let (name, bytes, content_type) = match negotiate::choose(accept, &offered) {
         None => return render::raw(StatusCode::NOT_ACCEPTABLE, "", Body::empty()),
         Some(JSON) => {
             let name = "openapi v2 json";
-            (name, snapshot.documents().get(name, || v2::json_with(snapshot.resources(), snapshot.remotes())), JSON)
+            (name, snapshot.documents().get(name, || v2::json(snapshot.resources(), &additions())), JSON)
         }
         Some(_) => {
             let name = "openapi v2 protobuf";
-            let bytes = snapshot.documents().get(name, || v2::protobuf_with(snapshot.resources(), snapshot.remotes()));
+            let bytes = snapshot.documents().get(name, || v2::protobuf(snapshot.resources(), &additions()));
             (name, bytes, v2::PROTOBUF_CONTENT_TYPE)
         }
     };

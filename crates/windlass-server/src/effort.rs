@@ -1,16 +1,16 @@
-//! How long checking an object may take, and where it is done.
+//! Offloads long work from the threads that serve requests to the blocking pool of the runtime.
 //!
 //! Expressions and patterns are written by users, and the longest that is allowed takes seconds. Requests are
-//! served by a few threads that must not be held up, so what may take long is done on others: no more at once
-//! than leave a core to everybody else, and fairly among resources: see [`Turns`]. What is quick, and nearly
-//! everything is, stays where it is.
+//! served by a few threads that must not be blocked, so work that may take long is done on other threads. It takes at
+//! most all cores but one, and resources share them fairly: see [`Turns`]. Quick work, which nearly all is, is done
+//! where it is.
 //!
-//! Where a whole request is long, as it is about much data, it goes [aside](Sidings::aside) as a whole.
+//! A request that is long because it is about much data is [offloaded](Offload::rest_of_request) as a whole.
 //!
 //! [`Growth`] estimates the time before the fact. It decides where work is done and nothing else; what it may cost is
 //! bounded elsewhere.
 
-mod shunting;
+mod offload;
 mod turns;
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use self::turns::Turns;
 use crate::status::{Qualified, Status};
 
-pub(crate) use shunting::Shunting;
+pub(crate) use offload::OffloadableFuture;
 pub(crate) use windlass_cel::growth::{Growth, size};
 
 /// A write that is about more bytes, in its body or in what is stored, may take longer: an applied list
@@ -29,8 +29,8 @@ pub(crate) use windlass_cel::growth::{Growth, size};
 const LARGE_WRITE: usize = 16 * 1024;
 /// A read that decodes more bytes than this may take longer, at up to 100 nanoseconds a byte.
 const LARGE_READ: usize = 64 * 1024;
-/// A request waits this long for its turn.
-const PATIENCE: Duration = Duration::from_secs(34);
+/// How long a request waits for a thread of the blocking pool.
+const CAPACITY_TIMEOUT: Duration = Duration::from_secs(34);
 
 /// Whether writing may take long if it is about so many bytes.
 pub(crate) fn is_large_write(bytes: usize) -> bool {
@@ -42,15 +42,15 @@ pub(crate) fn is_large_read(bytes: usize) -> bool {
     bytes > LARGE_READ
 }
 
-/// Where long work is done.
-pub(crate) struct Sidings {
-    /// Turns for checks, whose time is bounded by budgets of seconds.
+/// Runs long work on the blocking pool.
+pub(crate) struct Offload {
+    /// Permits for checks, whose time is bounded by budgets of seconds.
     checks: Arc<Turns>,
-    /// Turns for steps of large requests, whose time is bounded by what they are about: they do not wait for checks.
+    /// Permits for steps of large requests, whose time is bounded by the size of their data: they do not wait for checks.
     steps: Arc<Turns>,
 }
 
-impl Sidings {
+impl Offload {
     /// As many of each as there are cores, but for one.
     pub(crate) fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -58,8 +58,8 @@ impl Sidings {
         Self { checks: turns(), steps: turns() }
     }
 
-    /// Does `work` about a `resource` here, or elsewhere if it may take `long`. Once begun it goes on, even if nobody
-    /// waits any more, and keeps its place until it is done.
+    /// Does `work` about a `resource` on this thread, or on the blocking pool if it may take `long`. Once begun, the work
+    /// goes on when the request is dropped, and keeps its permit until it is done.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         resource: Qualified<'_>,
@@ -70,15 +70,15 @@ impl Sidings {
             return Ok(work());
         }
         // Boxed: few requests wait here, and all would be as large as one that does.
-        Box::pin(self.elsewhere(resource, work)).await
+        Box::pin(self.offloaded(resource, work)).await
     }
 
-    async fn elsewhere<T: Send + 'static>(
+    async fn offloaded<T: Send + 'static>(
         &self,
         resource: Qualified<'_>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let turn = tokio::time::timeout(PATIENCE, self.checks.turn(resource)).await;
+        let turn = tokio::time::timeout(CAPACITY_TIMEOUT, self.checks.turn(resource)).await;
         let turn = turn.map_err(|_| Status::timed_out())?.map_err(Status::internal)?;
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -88,13 +88,13 @@ impl Sidings {
     }
 }
 
-/// Does `work` elsewhere without waiting for a turn: what configures the server is not kept waiting by requests.
+/// Does `work` on the blocking pool without a permit: requests must not delay the server's own configuration.
 /// `None` if the runtime is about to end.
 pub(crate) async fn at_once<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     done(tokio::task::spawn_blocking(work)).await
 }
 
-/// Waits for work that is done elsewhere, and panics if it does. `None` if the runtime is about to end.
+/// Waits for work on the blocking pool, and panics if it does. `None` if the runtime is about to end.
 async fn done<T>(work: JoinHandle<T>) -> Option<T> {
     match work.await {
         Ok(value) => Some(value),
@@ -111,11 +111,11 @@ mod tests {
 
     #[tokio::test]
     async fn long_work_is_done_on_other_threads() {
-        let sidings = Sidings::new();
+        let offload = Offload::new();
         let here = std::thread::current().id();
         let at = || std::thread::current().id();
         let pods = Qualified { group: "", name: "pods" };
-        assert_eq!(sidings.run(pods, false, at).await.expect("a turn"), here);
-        assert_ne!(sidings.run(pods, true, at).await.expect("a turn"), here);
+        assert_eq!(offload.run(pods, false, at).await.expect("a turn"), here);
+        assert_ne!(offload.run(pods, true, at).await.expect("a turn"), here);
     }
 }

@@ -26,7 +26,7 @@ use crate::authn::User;
 use crate::body::Body;
 use crate::catalog::{Served, Snapshot};
 use crate::codec::negotiate::{self, APPLY_TYPE, Accepted, Endpoint};
-use crate::effort::{self, Shunting};
+use crate::effort::{self, OffloadableFuture};
 use crate::field::quote;
 use crate::flow_control::{self, Entrant, Passage};
 use crate::metrics::{RequestLabels, Waits};
@@ -77,7 +77,7 @@ where
 ///
 /// Neither generic nor `async`: all that a request goes through is compiled here, once, and not into
 /// each crate that serves.
-pub fn handle(api: Arc<Api>, request: Request<Payload>) -> Shunting<Response<Body>> {
+pub fn handle(api: Arc<Api>, request: Request<Payload>) -> OffloadableFuture<Response<Body>> {
     let bodiless = request.method() == Method::HEAD;
     let answer = Box::pin(async move {
         let mut filters = Filters { id: audit::id(request.headers()), passage: Passage::default(), record: None };
@@ -93,7 +93,7 @@ pub fn handle(api: Arc<Api>, request: Request<Payload>) -> Shunting<Response<Bod
         }
         if bodiless { without_body(response) } else { response }
     });
-    Shunting::new(answer, if bodiless { || without_body(too_late()) } else { too_late })
+    OffloadableFuture::new(answer, if bodiless { || without_body(too_late()) } else { too_late })
 }
 
 fn too_late() -> Response<Body> {
@@ -158,7 +158,7 @@ async fn authenticated(
                 return Ok(response);
             }
             // The first to ask after a change waits for a document about everything to be written and compressed.
-            api.sidings.aside(Qualified { group: "", name: "openapi" }, path.starts_with("/openapi/")).await;
+            api.offload.rest_of_request(Qualified { group: "", name: "openapi" }, path.starts_with("/openapi/")).await;
             documents::answer(api, &target, request.method(), path, &query, request.headers())
         }
     }
@@ -307,7 +307,7 @@ async fn resource(
     };
     let served = match find(&snapshot, &path, verb, request.method()) {
         Ok(served) => served,
-        Err(Missing::Group) => return Ok(health::text(StatusCode::NOT_FOUND, "404 page not found\n")),
+        Err(Missing::Group) => return Ok(crate::body::text(StatusCode::NOT_FOUND, "404 page not found\n")),
         Err(Missing::Resource) => return Err(Status::no_such_resource()),
         Err(Missing::Object(status)) => return Err(*status),
         Err(Missing::Verb) => return Err(Status::method_not_allowed()),
@@ -315,7 +315,6 @@ async fn resource(
     drop(snapshot);
     path.name.as_deref().map_or(Ok(()), check_name)?;
     let labels = labels(&path, verb, request.headers(), &query);
-    let changes_policy = path.group == authz::GROUP && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
     let deprecation = served.custom().and_then(|kind| kind.version(&served.version)?.deprecation.as_deref());
     let deprecation = deprecation.or_else(|| served.strategy().deprecation());
     let warnings: Vec<String> = deprecation.into_iter().map(Into::into).collect();
@@ -331,7 +330,7 @@ async fn resource(
         // The room for the body is given back once the request is answered.
         let Read { bytes: body, room: _room } =
             if reads { body::read(&api.body_budget, &user, body).await? } else { Read::default() };
-        api.sidings.aside(served.qualified(), effort::is_large_write(body.len())).await;
+        api.offload.rest_of_request(served.qualified(), effort::is_large_write(body.len())).await;
         if let Some(record) = &mut filters.record {
             record.request_body(&parts.method, &parts.headers, &served.resource, &body);
         }
@@ -353,9 +352,6 @@ async fn resource(
         };
         let render_context = RenderContext::new(&context)?;
         let answer = registry::serve(context).await?;
-        if changes_policy {
-            api.rbac.catch_up(api).await;
-        }
         Ok(render::answer(&render_context, answer).await)
     };
     // Pinned, so that there is room for it once.

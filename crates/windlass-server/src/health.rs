@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use http::{Response, StatusCode};
 
 use crate::api::Api;
-use crate::body::Body;
+use crate::body::{Body, text};
 use crate::request::Query;
 use crate::state::ready_checks::ReadyCheck;
 
@@ -153,14 +153,4 @@ pub(crate) fn answer(api: &Api, path: &str, query: &Query) -> Option<Response<Bo
         return Some(text(StatusCode::OK, &lines));
     }
     Some(text(StatusCode::OK, "ok"))
-}
-
-/// A plain text answer.
-pub(crate) fn text(code: StatusCode, text: &str) -> Response<Body> {
-    let mut response = Response::new(Body::from(text.to_owned()));
-    *response.status_mut() = code;
-    let headers = response.headers_mut();
-    headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
-    headers.insert("x-content-type-options", http::HeaderValue::from_static("nosniff"));
-    response
 }

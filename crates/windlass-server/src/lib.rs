@@ -10,17 +10,21 @@
 
 use windlass_api::{apply, codec, field, object, patch, schema, selector, status, validation};
 use windlass_cel as cel;
-use windlass_kinds::{quota, references, resource, table};
+use windlass_kinds::{discovery, openapi, quota, references, resource, table};
 
 mod compaction;
 mod computed;
 mod server;
 pub use admission::{AdmissionPlugin, AdmissionPlugins, UnknownPlugin};
-pub use admission::{PodSecurity, PodSecurityLevel, PodSecurityPolicy, PodSecurityStandard, PodSecurityVersion};
 pub use audit::{AuditOptions, AuditPolicy, AuditPolicyError};
 pub use catalog::Computed;
 pub use flow_control::FlowControlOptions;
 pub use server::{Listener, Server, ServerBuilder, ServerError, Service};
+pub use windlass_kinds::pod_security::{
+    PodSecurity, PodSecurityLevel, PodSecurityPolicy, PodSecurityStandard, PodSecurityVersion,
+};
+#[doc(hidden)]
+pub use windlass_kinds::version;
 
 pub mod authn;
 pub mod dialer;
@@ -45,8 +49,6 @@ pub mod catalog;
 pub mod crd;
 #[doc(hidden)]
 pub mod depth;
-#[doc(hidden)]
-pub mod discovery;
 mod documents;
 mod effort;
 #[doc(hidden)]
@@ -59,8 +61,6 @@ mod kubernetes_service;
 mod loopback;
 mod metrics;
 #[doc(hidden)]
-pub mod openapi;
-#[doc(hidden)]
 pub mod options;
 #[doc(hidden)]
 pub mod registry;
@@ -71,8 +71,7 @@ mod render;
 pub mod request;
 mod reviews;
 mod state;
-#[doc(hidden)]
-pub mod version;
+mod user;
 mod versions;
 #[doc(hidden)]
 pub mod watch;

@@ -166,7 +166,7 @@ impl Metrics {
     }
 
     /// Shows the metrics of another part of the process as well.
-    pub fn add_source(&self, source: impl Fn() -> String + Send + Sync + 'static) {
+    pub(crate) fn add_source(&self, source: impl Fn() -> String + Send + Sync + 'static) {
         self.sources.lock().push(Arc::new(source));
     }
 

@@ -255,7 +255,7 @@ fn read(path: &Path) -> Result<String, PkiError> {
 }
 
 /// Writes a file only its owner can read, in one step: a reader sees all of it or none.
-pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
     let failed = |source| PkiError::File { path: path.to_owned(), source };
     let temporary = path.with_extension(format!("tmp{}", std::process::id()));
     let write = || -> std::io::Result<()> {

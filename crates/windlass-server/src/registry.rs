@@ -1,9 +1,39 @@
 //! The registry: what happens to an object between its decoding and its storage.
 //!
-//! ```text
-//! create: decode ▸ default ▸ own fields ▸ mutate ▸ prepare ▸ validate ▸ store
-//! update: { read ▸ change ▸ default ▸ own fields ▸ mutate ▸ prepare ▸ validate ▸ store } again on conflict
-//! ```
+//! # The order of a write
+//!
+//! | | create | update, patch |
+//! |---|---|---|
+//! | decode | the body | the stored object is read; the body replaces it, or the patch is applied to it |
+//! | default | [`default`] | `default` |
+//! | own | changed fields belong to the request's manager | the same |
+//! | mutate | mutating admission, and `default` after each change | the same |
+//! | check | a name from `generateName`; escalation of privileges | preconditions; escalation of privileges |
+//! | prepare | uid and creation time, [`prepare_create`], generation 1 | [`prepare_update`], generation + 1 if [`desired_state_changed`] |
+//! | validate | metadata, [`validate`], expressions | metadata, [`check_update`], expressions |
+//! | canonicalize | [`canonicalize`] | `canonicalize` |
+//! | claim | addresses, node ports | the same |
+//! | warn, admit | [`warnings`], then validating admission | validating admission, then `warnings` |
+//! | charge, store | quotas, then the transaction | the same, unless nothing has changed |
+//!
+//! A server-side apply owns first: merging a configuration is what decides about owners. Where there is no such object yet, a
+//! PUT and an apply continue as a create. A subresource that is written has [`prepare_status_update`] or
+//! [`prepare_subresource`] in the place of `prepare_update`, and `/status` has no `warnings`.
+//!
+//! When the transaction of an update conflicts with another write, the order starts over with the object that is stored by
+//! then; see [`contention`](crate::state::contention). A create starts over only if its generated name is taken: with
+//! another name, `default`, `prepare_create` and `canonicalize`, and validating admission again.
+//!
+//! [`default`]: strategy::Strategy::default
+//! [`prepare_create`]: strategy::Strategy::prepare_create
+//! [`prepare_update`]: strategy::Strategy::prepare_update
+//! [`prepare_status_update`]: strategy::Strategy::prepare_status_update
+//! [`prepare_subresource`]: strategy::Strategy::prepare_subresource
+//! [`desired_state_changed`]: strategy::Strategy::desired_state_changed
+//! [`validate`]: strategy::Strategy::validate
+//! [`check_update`]: strategy::Strategy::check_update
+//! [`canonicalize`]: strategy::Strategy::canonicalize
+//! [`warnings`]: strategy::Strategy::warnings
 //!
 //! One file per verb. Everything is the same for built-in kinds and custom resources; what differs
 //! comes from the kind's schema and its [`Strategy`](strategy::Strategy).
@@ -28,6 +58,8 @@ mod size;
 pub mod stored;
 pub(crate) use windlass_kinds::strategy;
 mod subresource;
+#[cfg(test)]
+mod tests;
 mod update;
 mod watch;
 
@@ -46,11 +78,12 @@ use std::time::Duration;
 
 use windlass_store::Revision;
 
+use crate::authz;
 use crate::request::Verb;
 use crate::status::Status;
 
 /// How long the answer to a write of a CRD waits for the CRD to take effect.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DEFINITION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Carries out a request for a resource.
 pub async fn serve(mut context: Context) -> Result<Answer, Status> {
@@ -68,17 +101,21 @@ pub async fn serve(mut context: Context) -> Result<Answer, Status> {
     })
 }
 
-/// What configures the server itself is in effect when the client hears of it. `revision` is that of the
-/// object that was written, where there is one.
+/// Waits until a write that configures the server itself is in effect: namespaces with restrictions, roles, admission and
+/// definitions. `revision` is that of the object that was written, where there is one.
 async fn take_effect(context: &Context, revision: Option<Revision>) -> Result<(), Status> {
     match (&*context.served.group, revision.filter(|revision| *revision != Revision::MAX)) {
         ("", Some(written)) => {
             context.api.restrictions.written(&context.served.plural, context.namespace(), written);
             Ok(())
         }
+        (authz::GROUP, _) => {
+            context.api.rbac.catch_up(&context.api).await;
+            Ok(())
+        }
         ("admissionregistration.k8s.io", _) => crate::admission::take_effect(&context.api).await,
         ("apiextensions.k8s.io", Some(written)) => {
-            let in_time = tokio::time::timeout(PATIENCE, context.api.crds.reaches(written)).await.is_ok();
+            let in_time = tokio::time::timeout(DEFINITION_TIMEOUT, context.api.crds.reaches(written)).await.is_ok();
             if !in_time {
                 // It is stored all the same: the answer stands.
                 tracing::warn!(name = context.name(), "a custom resource definition takes long to take effect");

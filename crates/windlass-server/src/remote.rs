@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 pub(crate) use backend::{Backend, Fetched, url};
 pub(crate) use discovery::{merge_aggregated, merge_group, merge_groups, version_of_legacy};
 pub(crate) use front_proxy::FrontProxy;
-pub(crate) use openapi::{Additions, CONVERTED, converted, converted_document, filtered, merge_index};
+pub(crate) use openapi::{CONVERTED, additions, converted, converted_document, filtered, merge_index};
 pub(crate) use proxy::{Incoming, serve};
 
 /// The group versions that other servers serve at one moment, by the names of their APIServices.

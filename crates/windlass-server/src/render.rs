@@ -157,7 +157,7 @@ async fn plain_list(context: &Context, mut entries: Vec<Entry>, meta: &ListMeta)
 async fn metadata_list(context: &Context, entries: &[Entry], meta: &ListMeta) -> Option<Bytes> {
     let api_version = sliced_metadata(&context.accepted)?.api_version();
     let is_long = effort::is_large_read(entries.len() * SLICED);
-    context.api.sidings.aside(context.served.qualified(), is_long).await;
+    context.api.offload.rest_of_request(context.served.qualified(), is_long).await;
     let mut out = Vec::with_capacity(256 + entries.len() * 512);
     write_head("PartialObjectMetadataList", api_version, &mut out);
     write::write_value(&meta.to_value(), &mut out);

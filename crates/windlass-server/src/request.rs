@@ -50,7 +50,7 @@ impl Verb {
     }
 
     /// Whether it may change what is stored.
-    pub const fn is_write(self) -> bool {
+    pub(crate) const fn is_write(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
     }
 }

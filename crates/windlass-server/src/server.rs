@@ -27,11 +27,12 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use windlass_kinds::pod_security::PodSecurity;
 use windlass_store::{Memory, Store, StoreError};
 
 use crate::admission::marks::Restrictions;
 use crate::admission::policy::Policies;
-use crate::admission::{AdmissionPlugin, AdmissionPlugins, PodSecurity, Webhooks};
+use crate::admission::{AdmissionPlugin, AdmissionPlugins, Webhooks};
 use crate::aggregator::{self, Aggregator};
 use crate::api::{Api, Clock};
 use crate::api_services::Registrar;
@@ -43,7 +44,7 @@ use crate::body::Body;
 use crate::catalog::{Catalog, Computed};
 use crate::crd::controller::CrdController;
 use crate::dialer::Dialer;
-use crate::effort::Sidings;
+use crate::effort::Offload;
 use crate::flow_control::{self, FlowControl, FlowControlOptions};
 use crate::handler::{Peer, handle, payload};
 use crate::metrics::Metrics;
@@ -266,7 +267,7 @@ impl ServerBuilder {
             restrictions: Restrictions::new(),
             audit: opened.transpose()?,
             flow_control: FlowControl::new(self.flow_control),
-            sidings: Sidings::new(),
+            offload: Offload::new(),
             contention: Contention::new(),
             render_cache: RenderCache::default(),
             body_budget: Arc::default(),

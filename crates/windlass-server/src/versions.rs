@@ -53,7 +53,7 @@ pub(crate) async fn bytes(api: &Api, served: &Served, stored: &Bytes, revision: 
 
 /// A stored object in the served version.
 pub(crate) async fn to_served(api: &Api, served: &Served, stored: &[u8]) -> Result<Value, Status> {
-    api.sidings.aside(served.qualified(), effort::is_large_read(stored.len())).await;
+    api.offload.rest_of_request(served.qualified(), effort::is_large_read(stored.len())).await;
     let mut value = decode(stored)?;
     match &served.behaviour {
         Behaviour::Builtin(_) => builtin_to_served(served, value),
@@ -72,7 +72,7 @@ pub(crate) async fn all_to_served<'a>(
     served: &Served,
     stored: impl Iterator<Item = &'a [u8]> + Clone,
 ) -> Result<Vec<Value>, Status> {
-    api.sidings.aside(served.qualified(), effort::is_large_read(stored.clone().map(<[u8]>::len).sum())).await;
+    api.offload.rest_of_request(served.qualified(), effort::is_large_read(stored.clone().map(<[u8]>::len).sum())).await;
     let values = stored.map(decode);
     match &served.behaviour {
         Behaviour::Builtin(_) => values.map(|value| builtin_to_served(served, value?)).collect(),

@@ -155,7 +155,12 @@ impl Channel {
 
     /// [`read`](Self::read), but no further than the event with which the objects have `bytes` together: a watcher
     /// that waits for its client holds on to no more.
-    pub fn read_some(&self, after: Revision, limit: usize, bytes: usize) -> Result<Vec<Arc<WatchEvent>>, Revision> {
+    pub(crate) fn read_some(
+        &self,
+        after: Revision,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<Vec<Arc<WatchEvent>>, Revision> {
         let ring = self.ring.read();
         if after < ring.complete_after {
             return Err(ring.complete_after);

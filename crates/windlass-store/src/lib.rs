@@ -78,4 +78,7 @@ pub use durable::{Durable, DurableOptions, Recovery};
 pub use error::{OpenError, StoreError};
 pub use history::HistoryBudget;
 pub use memory::Memory;
-pub use types::{Entry, Event, Expect, Range, Revision, Snapshot, Store, Txn, TxnResult, Value, Write};
+pub use types::{Entry, Event, Expect, Range, Snapshot, Store, Txn, TxnResult, Value, Write};
+
+/// The number of a write; see [`Store::revision`] for where it starts.
+pub type Revision = u64;

@@ -6,10 +6,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
-use crate::StoreError;
-
-/// The number of a write; see [`Store::revision`] for where it starts.
-pub type Revision = u64;
+use crate::{Revision, StoreError};
 
 /// The bytes of a write, optionally with a place where the store inserts the decimal text of the
 /// revision that the write is given.

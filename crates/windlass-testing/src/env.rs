@@ -16,8 +16,8 @@ use windlass_cluster::{BuiltIn, Cluster, Controllers};
 use crate::Options;
 use crate::entrance::Gate;
 use crate::fault::FaultBuilder;
+use crate::managers::Managers;
 use crate::requests::{Caller, Requests};
-use crate::running::Managers;
 
 /// A cluster and the managers that run against it. Clones are the same environment.
 ///

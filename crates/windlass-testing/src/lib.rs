@@ -48,6 +48,7 @@ mod entrance;
 mod env;
 mod fault;
 mod identity;
+mod managers;
 mod objects;
 mod pods;
 mod requests;

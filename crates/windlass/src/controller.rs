@@ -37,6 +37,7 @@ mod complete;
 mod context;
 mod enqueue;
 mod metrics;
+mod ownership;
 mod panics;
 mod permits;
 mod reconcile;

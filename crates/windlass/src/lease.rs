@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn another_takes_over_only_a_full_duration_after_it_saw_the_last_renewal() {
+    fn takeover_waits_a_full_duration_after_the_last_renewal() {
         let (mut a, mut b, now) = (election("a"), election("b"), Instant::now());
         let held = write(a.look(None, now, wall(0)));
         a.written(held.clone(), now);
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_was_deleted_is_its_holders_until_it_would_have_run_out() {
+    fn deleted_leases_belong_to_their_holder_until_expiry() {
         let (mut a, mut b, now) = (election("a"), election("b"), Instant::now());
         let held = write(a.look(None, now, wall(0)));
         a.written(held.clone(), now);
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_was_free_and_was_deleted_may_have_been_taken_in_between() {
+    fn free_leases_that_were_deleted_may_have_been_taken() {
         let (mut a, mut b, now) = (election("a"), election("b"), Instant::now());
         let held = write(a.look(None, now, wall(0)));
         a.written(held.clone(), now);
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_lease_is_taken_at_once_and_only_by_its_holder_released() {
+    fn leases_are_released_by_holders_and_taken_at_once() {
         let (mut a, mut b, now) = (election("a"), election("b"), Instant::now());
         let held = write(a.look(None, now, wall(0)));
         assert_eq!(b.release(&held, wall(1)), None);

@@ -183,7 +183,7 @@ mod book {}
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_complete_operator_of_the_book_is_the_one_above_and_under_60_lines() {
+    fn the_book_has_this_operator_in_60_lines() {
         let page = include_str!("../../../docs/reference/library.md");
         let operator = page.split("```rust,no_run\n").nth(1).and_then(|rest| rest.split("\n```").next());
         let operator = operator.expect("a complete operator");

@@ -330,7 +330,7 @@ mod tests {
 
     /// One question is not answered; the others are, each with a no.
     #[tokio::test(start_paused = true)]
-    async fn few_questions_are_asked_at_once_and_what_was_refused_in_time_is_known() {
+    async fn access_reviews_are_few_at_once_and_report_refusals() {
         let (asked, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (asking, at_most) = (Arc::clone(&asked), Arc::clone(&most));
         let service = tower::service_fn(move |request: http::Request<Body>| {

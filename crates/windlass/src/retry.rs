@@ -47,15 +47,15 @@ impl Account {
     }
 }
 
-/// How long the answer to a try is waited for: an extension of requests, of whoever does not wait for
-/// ever. Pauses between tries do not count: the server has answered. Clones share it.
+/// The timeout of one try, as an extension of the request. Without it a try has no timeout. Pauses between tries do
+/// not count: the server has answered. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Patience {
+pub(crate) struct TryTimeout {
     each: Duration,
     until: Arc<Mutex<Instant>>,
 }
 
-impl Patience {
+impl TryTimeout {
     pub(crate) fn new(each: Duration) -> Self {
         Self { each, until: Arc::new(Mutex::new(Instant::now() + each)) }
     }
@@ -137,8 +137,8 @@ async fn send(
             attempts.refusals.push(status);
             attempts.pausing = true;
         }
-        if let Some(patience) = next.extensions().get::<Patience>() {
-            patience.renew(pause);
+        if let Some(timeout) = next.extensions().get::<TryTimeout>() {
+            timeout.renew(pause);
         }
         drop(response);
         tokio::time::sleep(pause).await;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reads_are_sent_again_and_writes_only_when_the_server_did_not_begin() {
+    async fn reads_are_retried_and_writes_only_if_not_begun() {
         for (code, retry_after, reads, writes) in [
             (429, Some("1"), 2, 2),
             (429, None, 2, 1),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_came_before_the_last_try_is_known_though_that_has_no_answer() {
+    async fn earlier_refusals_are_known_without_a_last_answer() {
         for answers in [true, false] {
             let tries = Arc::new(Mutex::new(0));
             let service = tower::service_fn(move |_: Request<Body>| {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_is_refused_is_read_again_and_a_request_sent_again_only_with_another() {
+    async fn refused_tokens_are_retried_only_with_a_new_token() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("token");
         std::fs::write(&file, "old\n").unwrap();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_does_not_leave_after_the_fence_closed_while_it_waited() {
+    async fn waiting_writes_are_not_sent_after_the_fence_closed() {
         let (client, seen) = busy_once(429, Some("1"));
         let (inner, outer) = (Fence::closed(), Fence::closed());
         inner.open_until(Instant::now() + Duration::from_millis(300));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_of_embedded_resources_has_the_defaults_its_author_declares() {
+    fn embedded_metadata_gets_its_declared_defaults() {
         let properties = json!({"t": {"type": "object", "x-kubernetes-embedded-resource": true, "properties": {
             "kind": {"type": "string", "default": "Pod"},
             "metadata": {"type": "object", "default": {"labels": {"a": "b"}},

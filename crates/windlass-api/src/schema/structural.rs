@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_knows_metadata_and_keeps_what_the_author_demands_of_it() {
+    fn the_root_keeps_declared_rules_of_metadata() {
         let schema = root(&json!({"type": "object", "properties": {
             "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}}},
             "spec": {"type": "object", "properties": {"tpl": {"type": "object", "x-kubernetes-embedded-resource": true}}},

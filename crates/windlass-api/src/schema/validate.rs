@@ -68,7 +68,7 @@ fn below(schema: &Schema) -> impl Iterator<Item = &Schema> {
 }
 
 fn run(value: &Value, old: Option<Old<'_>>, schema: &Schema, prefix: &str, errors: &mut FieldErrors) {
-    let mut check = Check { prefix, errors: Vec::new(), patience: MOST_MATCHING };
+    let mut check = Check { prefix, errors: Vec::new(), matching_time_left: MOST_MATCHING };
     check.node(value, old, schema, &Path::root());
     let mut seen = HashSet::new();
     for error in check.errors {
@@ -142,7 +142,7 @@ struct Check<'a> {
     prefix: &'a str,
     errors: Vec<FieldError>,
     /// How long matching patterns may still take.
-    patience: Duration,
+    matching_time_left: Duration,
 }
 
 /// How many checks passed; an `anyOf` blames the alternative with the highest count.
@@ -258,8 +258,8 @@ impl Check<'_> {
             self.invalid(path, text, &format!("should be at least {min} chars long"));
         } else if let Some(pattern) = &rules.pattern {
             let matches = pattern.matches(text, &mut |time| {
-                let left = self.patience.checked_sub(time);
-                self.patience = left.unwrap_or_default();
+                let left = self.matching_time_left.checked_sub(time);
+                self.matching_time_left = left.unwrap_or_default();
                 left.is_some()
             });
             let problem = match matches {

@@ -1,7 +1,42 @@
 //! Schedules of CronJobs: five fields, or a descriptor such as `@hourly`.
 //!
-//! Only checks; what a schedule means is the controller's business. The messages are those of the
-//! parser upstream uses (robfig/cron).
+//! When a schedule comes next is the controller's business. The messages are those of the parser upstream uses
+//! (robfig/cron).
+
+use std::time::Duration;
+
+/// A schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule<'t> {
+    /// The name of the time zone, if the schedule has one.
+    pub zone: Option<&'t str>,
+    /// When it comes.
+    pub rule: Rule,
+}
+
+/// When a schedule comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// At each minute, hour, day of the month, month and day of the week that is in these sets.
+    Fields([Field; 5]),
+    /// A fixed time after the last, in whole seconds and at least one.
+    Every(Duration),
+}
+
+/// A set of numbers below 64.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Field {
+    bits: u64,
+    /// Whether it was given as a star.
+    pub any: bool,
+}
+
+impl Field {
+    /// Whether a number is in the set.
+    pub fn has(self, number: i8) -> bool {
+        self.bits & (1 << number) != 0
+    }
+}
 
 struct Bounds {
     least: u64,
@@ -19,18 +54,21 @@ const FIELDS: [Bounds; 5] = [
     Bounds { least: 0, most: 6, names: DAYS },
 ];
 
-/// Checks a schedule; the error says what is wrong with it.
-pub fn check(schedule: &str) -> Result<(), String> {
-    if schedule.is_empty() {
+/// Reads a schedule; the error says what is wrong with it.
+pub fn parse(text: &str) -> Result<Schedule<'_>, String> {
+    if text.is_empty() {
         return Err("empty spec string".to_owned());
     }
-    let mut schedule = schedule;
-    if schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=") {
-        let Some((_, rest)) = schedule.split_once(' ') else {
-            return Err("expected exactly 5 fields, found 0: []".to_owned());
-        };
-        schedule = rest.trim();
-    }
+    let Some(zoned) = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) else {
+        return Ok(Schedule { zone: None, rule: rule(text)? });
+    };
+    let Some((zone, rest)) = zoned.split_once(' ') else {
+        return Err("expected exactly 5 fields, found 0: []".to_owned());
+    };
+    Ok(Schedule { zone: Some(zone), rule: rule(rest.trim())? })
+}
+
+fn rule(schedule: &str) -> Result<Rule, String> {
     if schedule.starts_with('@') {
         return descriptor(schedule);
     }
@@ -39,31 +77,40 @@ pub fn check(schedule: &str) -> Result<(), String> {
         let list = fields.join(" ");
         return Err(format!("expected exactly 5 fields, found {}: [{list}]", fields.len()));
     }
-    for (field, bounds) in fields.iter().zip(&FIELDS) {
+    let mut sets = [Field::default(); FIELDS.len()];
+    for ((field, bounds), set) in fields.iter().zip(&FIELDS).zip(&mut sets) {
         for part in field.split(',').filter(|part| !part.is_empty()) {
-            range(part, bounds)?;
+            add_range(set, part, bounds)?;
         }
     }
-    Ok(())
+    Ok(Rule::Fields(sets))
 }
 
-fn descriptor(text: &str) -> Result<(), String> {
-    if ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"].contains(&text) {
-        return Ok(());
+fn descriptor(text: &str) -> Result<Rule, String> {
+    match text {
+        "@yearly" | "@annually" => return rule("0 0 1 1 *"),
+        "@monthly" => return rule("0 0 1 * *"),
+        "@weekly" => return rule("0 0 * * 0"),
+        "@daily" | "@midnight" => return rule("0 0 * * *"),
+        "@hourly" => return rule("0 * * * *"),
+        _ => {}
     }
-    match text.strip_prefix("@every ") {
-        Some(duration) if windlass_cel::go::duration::parse(duration).is_some() => Ok(()),
-        Some(duration) => {
-            Err(format!("failed to parse duration {text}: time: invalid duration {}", crate::field::quote(duration)))
-        }
-        None => Err(format!("unrecognized descriptor: {text}")),
-    }
+    let Some(duration) = text.strip_prefix("@every ") else {
+        return Err(format!("unrecognized descriptor: {text}"));
+    };
+    let Some(nanoseconds) = windlass_cel::go::duration::parse(duration) else {
+        let quoted = crate::field::quote(duration);
+        return Err(format!("failed to parse duration {text}: time: invalid duration {quoted}"));
+    };
+    let seconds = u64::try_from(nanoseconds / 1_000_000_000).unwrap_or_default();
+    Ok(Rule::Every(Duration::from_secs(seconds.max(1))))
 }
 
-fn range(expression: &str, bounds: &Bounds) -> Result<(), String> {
+fn add_range(set: &mut Field, expression: &str, bounds: &Bounds) -> Result<(), String> {
     let steps: Vec<&str> = expression.split('/').collect();
     let ends: Vec<&str> = steps[0].split('-').collect();
-    let (start, mut end) = if ends[0] == "*" || ends[0] == "?" {
+    let is_star = ends[0] == "*" || ends[0] == "?";
+    let (start, mut end) = if is_star {
         (bounds.least, bounds.most)
     } else {
         let start = value(ends[0], bounds)?;
@@ -95,6 +142,12 @@ fn range(expression: &str, bounds: &Bounds) -> Result<(), String> {
     if step == 0 {
         return Err(format!("step of range should be a positive number: {expression}"));
     }
+    let mut next = Some(start);
+    while let Some(number) = next.filter(|number| *number <= end) {
+        set.bits |= 1 << number;
+        next = number.checked_add(step);
+    }
+    set.any |= is_star && step == 1;
     Ok(())
 }
 
@@ -124,7 +177,7 @@ mod tests {
     fn schedules() {
         for good in ["0 0 1 1 *", "*/5 * * * *", "0 9-17 * jan-DEC mon-fri", "@hourly", "@every 1h30m", "1,2,3 ? * * 0"]
         {
-            assert_eq!(check(good), Ok(()), "{good}");
+            assert!(parse(good).is_ok(), "{good}");
         }
         for (bad, message) in [
             ("nonsense", "expected exactly 5 fields, found 1: [nonsense]"),
@@ -135,7 +188,7 @@ mod tests {
             ("x * * * *", "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax"),
             ("@never", "unrecognized descriptor: @never"),
         ] {
-            assert_eq!(check(bad), Err(message.to_owned()));
+            assert_eq!(parse(bad), Err(message.to_owned()));
         }
     }
 }

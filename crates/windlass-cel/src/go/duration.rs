@@ -78,7 +78,7 @@ static AMOUNTS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"([0-9]+)[\t\n\x0C\r ]*([A-Za-zµ]+)").expect("invariant: the pattern is well-formed"));
 
 /// A `duration` value: a Go duration, or amounts with words as units.
-pub fn parse_lenient(text: &str) -> Option<i64> {
+pub(crate) fn parse_lenient(text: &str) -> Option<i64> {
     const UNITS: [(&[&str], &str, i64); 8] = [
         (&["ns"], "nano", 1),
         (&["us", "µs"], "micro", 1_000),

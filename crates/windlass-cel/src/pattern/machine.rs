@@ -81,7 +81,7 @@ impl Machine {
     }
 
     /// The first so many matches, none of them within another. An empty one right after another is none.
-    pub fn find_all(&self, text: &str, most: usize, spend: Spend<'_>) -> Result<Vec<Range<usize>>, TooLong> {
+    pub(crate) fn find_all(&self, text: &str, most: usize, spend: Spend<'_>) -> Result<Vec<Range<usize>>, TooLong> {
         let mut room = Room::default();
         all(text, most, |from| self.find_next(text, from, &mut room, spend))
     }

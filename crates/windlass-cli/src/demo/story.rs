@@ -20,7 +20,7 @@ use super::pets::{Pets, Phase};
 use super::stage::Stage;
 
 /// No step takes nearly as long; one that does has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Tells the story. With `keep` it has no end: the pets stay, for kubectl.
 pub(crate) async fn tell(
@@ -97,11 +97,11 @@ pub(crate) async fn step<T, B: Board>(
 ) -> Result<T> {
     display.begin(doing);
     let started = Instant::now();
-    let result = match tokio::time::timeout(PATIENCE, work).await {
+    let result = match tokio::time::timeout(STEP_TIMEOUT, work).await {
         Ok(result) => result.with_context(|| format!("{doing} failed")),
         Err(_) => bail!(
             "{doing} takes more than {} seconds; run it with RUST_LOG=info to see what it waits for",
-            PATIENCE.as_secs()
+            STEP_TIMEOUT.as_secs()
         ),
     };
     let (value, detail) = result?;

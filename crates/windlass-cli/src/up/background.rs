@@ -233,7 +233,7 @@ impl Process {
             // A process that is just dying may take it as well.
             self.said.read_line(&mut answer).await
         };
-        let told = tokio::time::timeout(down::PATIENCE, told).await.context("the cluster does not answer")?;
+        let told = tokio::time::timeout(down::STOP_TIMEOUT, told).await.context("the cluster does not answer")?;
         ensure!(told.context(STOPPED)? > 0, STOPPED);
         Ok(())
     }
@@ -247,7 +247,7 @@ impl Process {
         }
         tokio::select! {
             _ = self.child.wait() => return,
-            () = tokio::time::sleep(down::PATIENCE) => {}
+            () = tokio::time::sleep(down::STOP_TIMEOUT) => {}
             _ = signals.recv() => {}
         }
         let _ = self.child.kill().await;

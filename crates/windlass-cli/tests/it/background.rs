@@ -248,7 +248,7 @@ fn an_output_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
-fn a_kubeconfig_that_reads_as_empty_while_it_is_written_is_looked_at_again() {
+fn empty_kubeconfigs_are_read_again() {
     let sandbox = Sandbox::new();
     let (_up, _) = Up::new(&sandbox, "one");
     let (file, lock) = (sandbox.user_kubeconfig(), sandbox.path("user-kubeconfig.lock"));
@@ -267,7 +267,7 @@ fn a_kubeconfig_that_reads_as_empty_while_it_is_written_is_looked_at_again() {
 }
 
 #[test]
-fn a_cluster_that_dies_while_it_is_recorded_is_not_in_the_kubeconfig() {
+fn clusters_that_die_early_are_not_in_the_kubeconfig() {
     let sandbox = Sandbox::new();
     std::fs::write(sandbox.user_kubeconfig(), THEIRS).unwrap();
     let lock = sandbox.path("user-kubeconfig.lock");

@@ -74,7 +74,7 @@ fn an_up_that_is_killed_leaves_no_server() {
 }
 
 #[test]
-fn an_up_that_is_interrupted_stops_the_server_and_leaves_nothing() {
+fn interrupting_up_stops_the_server_and_leaves_nothing() {
     let signals = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)];
     for (signal, code) in signals.into_iter().filter(|(signal, _)| is_heeded(*signal)) {
         let sandbox = Sandbox::new();

@@ -75,7 +75,7 @@ fn a_program_that_does_not_build_is_said_not_to() {
 }
 
 #[test]
-fn a_program_is_asked_away_from_every_cluster_and_with_its_arguments() {
+fn programs_print_manifests_without_any_cluster() {
     let sandbox = Sandbox::new();
     let body = format!(
         "[ \"$1\" = --store ] && [ -z \"$ENABLE_WEBHOOKS\" ] && grep -q nowhere $KUBECONFIG && \

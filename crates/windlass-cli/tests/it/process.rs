@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything may take, on a machine that is busy with other tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a program may take to print a line or to end, on a machine that is busy with other tests.
+pub(crate) const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a program that ran to its end said.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Running {
 
     /// The next line; `None` once the output has ended.
     pub(crate) fn line(&self) -> Option<String> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(OUTPUT_TIMEOUT) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => panic!("the program says nothing"),
@@ -113,7 +113,7 @@ pub(crate) fn is_heeded(signal: Signal) -> bool {
 
 /// Asks until there is an answer.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + OUTPUT_TIMEOUT;
     loop {
         if let Some(answer) = ask() {
             return answer;

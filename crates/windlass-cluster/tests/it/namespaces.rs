@@ -20,7 +20,7 @@ fn condition<'a>(namespace: Option<&'a Namespace>, type_: &str) -> Option<(&'a s
 }
 
 #[tokio::test]
-async fn a_namespace_has_a_service_account_and_the_authority_even_after_they_were_deleted() {
+async fn service_accounts_and_authorities_are_recreated() {
     let cluster = Cluster::start().await.unwrap();
     let client = cluster.client();
     create(&namespaces(&client), json!({"metadata": {"name": "a"}})).await;

@@ -7,8 +7,8 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::{Failure, failed, seccomp};
-use crate::parent::unshare;
 use crate::spec::{ProcessConfig, User};
+use crate::user_namespace::unshare;
 
 /// Who a process runs as.
 pub(super) struct Identity {

@@ -14,13 +14,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use super::make_dir;
 use crate::network::NetworkNamespace;
 use crate::spec::{Isolation, NO_NFTABLES, NO_OVERLAYS, PAUSE, PROBE, PodConfig, PodDir};
-use crate::user_namespace::{self, UserNamespace};
-
-/// Separates this process from others in some way. The flag that makes `unshare` unsafe, `FILES`, is never used.
-#[expect(deprecated, reason = "the successor is unsafe for the sake of a flag that is not used here")]
-pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
-    Ok(rustix::thread::unshare(flags)?)
-}
+use crate::user_namespace::{self, UserNamespace, unshare};
 
 /// The process namespaces of a pod's containers.
 pub(super) struct Namespaces {

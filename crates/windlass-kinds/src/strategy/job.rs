@@ -453,7 +453,7 @@ fn schedule(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Fie
         errors.push(FieldError::required(&path, ""));
         return;
     }
-    if let Err(why) = cron::check(text) {
+    if let Err(why) = cron::parse(text) {
         errors.push(FieldError::invalid(&path, text, why));
     }
     let had_zone = old.is_some_and(|old| old.text("schedule").contains("TZ"));

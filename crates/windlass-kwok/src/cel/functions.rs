@@ -1,11 +1,42 @@
 //! Operators and functions.
 
+use std::time::Duration;
+
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{Binary, Found, Scope, Val, parse_quantity};
-use crate::stage::go_duration;
+
+/// `1h2m3.5s`, as Go reads durations.
+pub(crate) fn go_duration(text: &str) -> Option<Duration> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let (mut rest, mut total) = (text, Duration::ZERO);
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).filter(|at| *at > 0)?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        let scale = match &rest[..unit] {
+            "ns" => 1e-9,
+            "us" | "µs" | "μs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3_600.0,
+            _ => return None,
+        };
+        total += Duration::try_from_secs_f64(number * scale).ok()?;
+        rest = &rest[unit..];
+    }
+    Some(total)
+}
 
 /// The functions of CEL that are known here, kwok's own, and those that metrics have ([`Scope::call`]).
 pub(super) const FUNCTIONS: [&str; 34] = [

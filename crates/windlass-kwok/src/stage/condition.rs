@@ -6,7 +6,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::StageError;
-use crate::cel::{Program, Scope};
+use crate::cel::{Program, Scope, go_duration};
 use crate::jq::Query;
 use crate::objects::{ExpressionFrom, MatchExpression, SelectorJq};
 
@@ -157,34 +157,4 @@ impl Amount {
         }
         go_duration(&text).or_else(default)
     }
-}
-
-/// `1h2m3.5s`, as Go reads durations.
-pub(crate) fn go_duration(text: &str) -> Option<Duration> {
-    let text = text.strip_prefix('+').unwrap_or(text);
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let (mut rest, mut total) = (text, Duration::ZERO);
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).filter(|at| *at > 0)?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let scale = match &rest[..unit] {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3_600.0,
-            _ => return None,
-        };
-        total += Duration::try_from_secs_f64(number * scale).ok()?;
-        rest = &rest[unit..];
-    }
-    Some(total)
 }

@@ -1,6 +1,7 @@
 //! Which stage is next, when, and what it does.
 
 use super::*;
+use crate::cel::go_duration;
 
 /// The functions that the templates of these tests ask for.
 struct Known;

@@ -102,7 +102,7 @@ fn webhooks_come_one_after_the_other() {
 }
 
 #[test]
-fn the_same_command_twice_is_refused_and_a_dry_run_writes_nothing() {
+fn repeated_commands_are_refused_and_dry_runs_write_nothing() {
     let dir = Dir::new(&project());
     let before = dir.files();
     let mode = Mode { dry_run: true, force: false };

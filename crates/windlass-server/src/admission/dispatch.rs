@@ -331,7 +331,7 @@ async fn conditions_hold(request: &Request, invocation: &Invocation, objects: &V
     let held = if hook.conditions.growth().is_long(size) {
         // Others need the objects too, so these are copies.
         let (hook, object, old) = (Arc::clone(&hook), object.cloned(), old.cloned());
-        request.api.sidings.run(request.qualified(), true, move || ask(&hook, object.as_ref(), old.as_ref())).await?
+        request.api.offload.run(request.qualified(), true, move || ask(&hook, object.as_ref(), old.as_ref())).await?
     } else {
         ask(&hook, object, old)
     };

@@ -2,25 +2,17 @@
 //!
 //! Pods that violate what is enforced are refused; the author of a pod, or of a workload that makes pods, is warned of what
 //! violates the level `warn`. What violates the level `audit` is logged. Labels that cannot be read are refused where a
-//! namespace is written. The checks are pure functions in `evaluate`, `baseline` and `restricted`.
-
-mod baseline;
-mod configuration;
-mod evaluate;
-mod existing;
-mod policy;
-mod restricted;
-#[cfg(test)]
-mod tests;
-
-pub use configuration::PodSecurity;
-pub use policy::{PodSecurityLevel, PodSecurityPolicy, PodSecurityStandard, PodSecurityVersion};
+//! namespace is written. The checks are in [`windlass_kinds::pod_security`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::Value;
+use windlass_kinds::pod_security::{
+    PREFIX, Pod, PodSecurityPolicy, Verdict, details, existing_warnings, ignored, is_significant, is_stricter,
+    would_violate,
+};
 use windlass_store::Range;
 
 use super::Act;
@@ -31,7 +23,6 @@ use crate::object;
 use crate::registry::Context;
 use crate::status::Status;
 use crate::validation::access::Access as _;
-use evaluate::{Pod, Violation, details, evaluate};
 
 /// Looking at the pods of a namespace takes at most this long.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -94,36 +85,10 @@ async fn namespace(context: &mut Context, object: &Value, old: Option<&Value>) -
     let pods: Vec<Bytes> = found.entries.into_iter().map(|entry| entry.value).collect();
     let long = effort::is_large_read(pods.iter().map(Bytes::len).sum());
     let (name, until) = (name.to_owned(), Instant::now() + LONGEST);
-    let work = move || existing::warnings(&configuration, &name, policy.enforce, &pods, || Instant::now() > until);
-    let warnings = context.api.sidings.run(context.qualified(), long, work).await?;
+    let work = move || existing_warnings(&configuration, &name, policy.enforce, &pods, || Instant::now() > until);
+    let warnings = context.api.offload.run(context.qualified(), long, work).await?;
     context.warnings.extend(warnings);
     Ok(())
-}
-
-/// Whether pods that met the old standard may violate the new one.
-fn is_stricter(new: PodSecurityStandard, old: PodSecurityStandard) -> bool {
-    new != old && new.level != PodSecurityLevel::Privileged && !(new.version == old.version && new.level <= old.level)
-}
-
-/// What users of an exempt namespace are told about labels that have no effect.
-fn ignored(configuration: &PodSecurity, name: &str, policy: &PodSecurityPolicy, labels: &Value) -> Option<String> {
-    if policy.allows_everything() || policy.is_equivalent(&configuration.defaults) {
-        return None;
-    }
-    let modes = [("enforce", policy.enforce), ("audit", policy.audit), ("warn", policy.warn)];
-    let is_labelled = |mode: &str| {
-        let key = format!("{}{mode}", policy::PREFIX);
-        labels.has(&key) || labels.has(&format!("{key}-version"))
-    };
-    let shown = modes
-        .into_iter()
-        .filter(|(mode, standard)| standard.level != PodSecurityLevel::Privileged && is_labelled(mode));
-    let shown: Vec<String> = shown.map(|(mode, standard)| format!("{mode}={standard}")).collect();
-    Some(format!(
-        "namespace {} is exempt from Pod Security, and the policy ({}) will be ignored",
-        quote(name),
-        shown.join(", ")
-    ))
 }
 
 /// Refuses a pod that violates what its namespace enforces.
@@ -175,10 +140,6 @@ async fn workload(context: &mut Context, object: &Value) -> Result<(), Status> {
     Ok(())
 }
 
-fn would_violate(standard: PodSecurityStandard, violations: &[Violation]) -> String {
-    format!("would violate PodSecurity {}: {}", quote(&standard.to_string()), details(violations))
-}
-
 /// Logs what violates the audited level.
 fn audit(context: &Context, object: &Value, policy: &PodSecurityPolicy, verdict: &Verdict) {
     if let Some(violations) = &verdict.audited {
@@ -199,46 +160,8 @@ async fn policy_of(context: &Context) -> Result<Option<PodSecurityPolicy>, Statu
     let key = format!("/registry/namespaces/{}", context.namespace());
     let entry = context.api.store.get(key.as_bytes()).await.map_err(Status::internal)?;
     Ok(entry.map(|entry| {
-        let labels: Vec<_> = peek::labels(&entry.value).filter(|(key, _)| key.starts_with(policy::PREFIX)).collect();
+        let labels: Vec<_> = peek::labels(&entry.value).filter(|(key, _)| key.starts_with(PREFIX)).collect();
         let find = |key: &str| labels.iter().find(|(name, _)| name == key).map(|(_, value)| &**value);
         PodSecurityPolicy::of(find, context.api.pod_security.defaults).0
     }))
-}
-
-/// What a policy has against a pod, by mode.
-#[derive(Debug, PartialEq, Eq)]
-struct Verdict {
-    enforced: Option<Vec<Violation>>,
-    audited: Option<Vec<Violation>>,
-    warned: Option<Vec<Violation>>,
-}
-
-impl Verdict {
-    /// Judges a pod, or the template of a workload, of which nothing is enforced. A pod that is refused needs no warning.
-    fn of(policy: &PodSecurityPolicy, pod: Pod<'_>, enforce: bool) -> Self {
-        let found = |standard| Some(evaluate(standard, pod)).filter(|violations| !violations.is_empty());
-        let enforced = if enforce { found(policy.enforce) } else { None };
-        let audited = match &enforced {
-            Some(violations) if policy.audit == policy.enforce => Some(violations.clone()),
-            _ => found(policy.audit),
-        };
-        let warned = if enforced.is_none() { found(policy.warn) } else { None };
-        Self { enforced, audited, warned }
-    }
-}
-
-/// Whether a change of a pod is one that pods are judged for again: another image, or more containers.
-fn is_significant(pod: &Value, old: &Value) -> bool {
-    let (pod, old) = (pod.at("spec"), old.at("spec"));
-    let differs = |list: &str| {
-        let (new, old) = (pod.list(list), old.list(list));
-        new.len() != old.len() || new.iter().zip(old).any(|(new, old)| new.text("image") != old.text("image"))
-    };
-    let known = old.list("ephemeralContainers");
-    differs("containers")
-        || differs("initContainers")
-        || pod.list("ephemeralContainers").iter().any(|container| {
-            let before = known.iter().find(|known| known.text("name") == container.text("name"));
-            before.is_none_or(|before| before.text("image") != container.text("image"))
-        })
 }

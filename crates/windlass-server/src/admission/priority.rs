@@ -8,6 +8,20 @@ use crate::registry::{Context, stored};
 use crate::status::Status;
 use crate::validation::access::{Access as _, AccessMut as _};
 
+/// The priority classes of a new cluster, and what they are for.
+pub(crate) const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+];
+
 /// The priority of a pod comes from its class, or the default class, or is 0. A pod may repeat it, but not
 /// contradict.
 pub(super) async fn create(context: &Context, pod: &mut Value) -> Result<(), Status> {
@@ -89,4 +103,9 @@ async fn default_class(context: &Context) -> Result<Option<Value>, Status> {
         |value: &[u8]| Raw::new(value).field("globalDefault").is_some_and(|field| field.bytes() == b"true");
     let defaults = snapshot.entries.iter().filter(|entry| is_default(&entry.value));
     Ok(defaults.filter_map(|entry| stored::decode(&entry.value).ok()).min_by_key(|class| class.int("value")))
+}
+
+/// Whether every cluster has a PriorityClass of this name.
+pub(crate) fn is_system_class(name: &str) -> bool {
+    SYSTEM_CLASSES.iter().any(|(known, ..)| *known == name)
 }

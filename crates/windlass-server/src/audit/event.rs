@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::authn::User;
+use crate::user::User;
 use crate::validation::access::Access as _;
 
 /// One event.

@@ -126,7 +126,7 @@ pub(super) struct Verdict {
 /// Who wants what, as rules see it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen<'a> {
-    pub(super) user: Option<&'a crate::authn::User>,
+    pub(super) user: Option<&'a crate::user::User>,
     pub(super) verb: &'a str,
     pub(super) target: Target<'a>,
 }
@@ -334,7 +334,7 @@ fn group_resources(entry: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authn::User;
+    use crate::user::User;
 
     fn policy(rules: &str) -> AuditPolicy {
         AuditPolicy::parse(&format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}")).expect("a policy")

@@ -15,7 +15,6 @@ use super::event::{Event, ObjectRef, ResponseStatus, UserInfo, drop_managed_fiel
 use super::policy::{Level, Seen, Verdict};
 use super::{Audit, Stage};
 use crate::api::Api;
-use crate::authn::User;
 use crate::authz::Target;
 use crate::body::Body;
 use crate::codec::negotiate::{self, Format};
@@ -23,6 +22,7 @@ use crate::codec::peek::Raw;
 use crate::codec::{self, Expected};
 use crate::object;
 use crate::resource::Resource;
+use crate::user::User;
 
 /// Longer names of clients are cut.
 const MAX_USER_AGENT: usize = 1024;

@@ -6,8 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
 use http::header::{CONNECTION, UPGRADE};
 
-/// What the subprotocol with the token starts with.
-pub(crate) const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+use crate::streams::watch::BEARER_PROTOCOL;
 
 /// The token among the subprotocols, if there is one; the error says what is wrong with it.
 pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<String>, &'static str> {

@@ -21,7 +21,7 @@ use crate::registry::stored;
 /// How many events are taken in at once.
 const BATCH: usize = 256;
 /// How long a write waits for the watch hub to come round.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// See the module's introduction.
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl Rbac {
     pub(crate) async fn catch_up(&self, api: &Api) {
         let target = *api.store.revision().borrow();
         let mut progress = api.hub.progress();
-        let waited = tokio::time::timeout(PATIENCE, progress.wait_for(|progress| *progress >= target)).await;
+        let waited = tokio::time::timeout(CATCH_UP_TIMEOUT, progress.wait_for(|progress| *progress >= target)).await;
         if !matches!(waited, Ok(Ok(_))) {
             tracing::warn!("the watch hub lags behind: a change of roles takes effect later");
             return;

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_subjects_come_back_and_another_role_is_another_binding() {
+    fn missing_subjects_return_and_another_role_rebinds() {
         let binding =
             |role: &str, subjects: Value| json!({"metadata": {}, "roleRef": {"name": role}, "subjects": subjects});
         let (a, b) = (json!({"kind": "Group", "name": "a"}), json!({"kind": "Group", "name": "b"}));

@@ -14,8 +14,8 @@ use super::Kind;
 use crate::api::Api;
 use crate::object;
 use crate::registry::stored;
+use crate::status;
 use crate::validation::access::{Access as _, AccessMut as _};
-use crate::{bootstrap, status};
 
 const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
@@ -196,7 +196,7 @@ fn complete(api: &Api, default: DefaultObject) -> Value {
     let DefaultObject { kind, mut object, .. } = default;
     let snapshot = api.catalog.snapshot();
     if let Some(served) = snapshot.find(super::GROUP, "v1", kind.plural()) {
-        bootstrap::complete(served, &mut object);
+        served.complete(&mut object);
     }
     if kind == Kind::FlowSchema {
         let level = object.at("spec").at("priorityLevelConfiguration").text("name").to_owned();

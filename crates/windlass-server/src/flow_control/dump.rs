@@ -8,8 +8,7 @@ use http::{Response, StatusCode};
 
 use super::FlowControl;
 use crate::api::Api;
-use crate::body::Body;
-use crate::health;
+use crate::body::{self, Body};
 use crate::request::Query;
 
 const PREFIX: &str = "/debug/api_priority_and_fairness/";
@@ -23,7 +22,7 @@ pub(crate) fn answer(api: &Api, path: &str, query: &Query) -> Option<Response<Bo
         "dump_requests" => control.dump_requests(query.get("includeRequestDetails").is_some()),
         _ => return None,
     };
-    Some(health::text(StatusCode::OK, &aligned(&table)))
+    Some(body::text(StatusCode::OK, &aligned(&table)))
 }
 
 pub(super) type Row = Vec<String>;

@@ -12,8 +12,7 @@ use super::watches::CountedWatch;
 use super::{Class, FlowControl, classify, work};
 use crate::api::Api;
 use crate::authz::{Attributes, Target};
-use crate::body::Body;
-use crate::health;
+use crate::body::{self, Body};
 use crate::request::Query;
 
 const SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -166,7 +165,7 @@ fn about(class: &Class, entrant: &Entrant<'_>) -> About {
 /// As upstream's filter answers: no Status, but text.
 fn too_many_requests(retry_after: u64) -> Response<Body> {
     let text = "Too many requests, please try again later.\n";
-    let mut response = health::text(StatusCode::TOO_MANY_REQUESTS, text);
+    let mut response = body::text(StatusCode::TOO_MANY_REQUESTS, text);
     response.headers_mut().insert(http::header::RETRY_AFTER, retry_after.into());
     response
 }

@@ -4,9 +4,9 @@
 
 use serde_json::Value;
 
-use crate::authn::User;
 use crate::authz::{Attributes, ResourceTarget, Target};
 use crate::object;
+use crate::user::User;
 use crate::validation::access::Access as _;
 
 const ALL: &str = "*";

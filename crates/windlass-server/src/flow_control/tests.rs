@@ -116,7 +116,7 @@ async fn a_client_that_goes_away_leaves_its_queue() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_when_it_is_served_gives_its_seat_back() {
+async fn clients_that_disconnect_give_back_their_seat() {
     let control = control(1, Some((8, 2, 10)));
     let seat = seats(admit(&control, "a"));
     let gone = queued(admit(&control, "b"));
@@ -216,7 +216,7 @@ async fn dumps_show_who_waits() {
 }
 
 #[tokio::test]
-async fn nothing_is_limited_when_flow_control_is_off_but_classes_are_known() {
+async fn disabled_flow_control_limits_nothing_but_classifies() {
     let control = FlowControl::new(FlowControlOptions { enabled: false, ..FlowControlOptions::default() });
     assert_eq!(class_of(&control, &User::admin()).0, "exempt");
     assert!(Arc::strong_count(&control.watches) >= 1);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn watchers_of_all_of_the_namespace_and_of_the_object_hear_of_a_write() {
+    fn writes_count_cluster_namespace_and_object_watchers() {
         let watches = Arc::new(Watches::default());
         let mut all: Vec<_> = (0..10).map(|_| watches.register(&target("", ""))).collect();
         all.extend((0..3).map(|_| watches.register(&target("a", ""))));

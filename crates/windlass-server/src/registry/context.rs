@@ -193,7 +193,7 @@ impl Context {
     }
 
     /// The kind as validation errors name it: a custom resource's is the one its body claims.
-    pub fn qualified_kind_of<'a>(&'a self, object: &'a Value) -> Qualified<'a> {
+    pub(crate) fn qualified_kind_of<'a>(&'a self, object: &'a Value) -> Qualified<'a> {
         let kind = self.served.qualified_kind();
         let claimed = object.get("kind").and_then(Value::as_str).filter(|_| self.served.custom);
         Qualified { name: claimed.unwrap_or(kind.name), ..kind }
@@ -224,7 +224,7 @@ impl Context {
     ///
     /// An object that is too large only because of what it says about owners loses that, unless it is applied: what was
     /// applied is known from there.
-    pub async fn encode_within(&self, object: &Value, replaced: usize) -> Result<windlass_store::Value, Status> {
+    pub(crate) async fn encode_within(&self, object: &Value, replaced: usize) -> Result<windlass_store::Value, Status> {
         let stored = versions::to_stored(&self.api, &self.served, object).await?;
         let encoded = Encoded::about(&stored, self.body.len());
         check_nesting(object, encoded.len())?;
@@ -257,7 +257,7 @@ impl Context {
     }
 
     /// An object that was not stored, as the answer shows it.
-    pub async fn unsaved(&self, object: &Value) -> Result<Stored, Status> {
+    pub(crate) async fn unsaved(&self, object: &Value) -> Result<Stored, Status> {
         let stored = versions::to_stored(&self.api, &self.served, object).await?;
         let unsaved = Stored::unsaved(&stored);
         check_nesting(object, unsaved.bytes.len())?;

@@ -1,4 +1,4 @@
-//! POST: a new object.
+//! POST: a new object, in [the order of a write](super#the-order-of-a-write).
 
 use std::sync::Arc;
 
@@ -215,7 +215,7 @@ async fn validate(context: &Context, object: &mut Value) -> Result<(), Status> {
         let errors = find_errors(served.strategy(), metadata_rules, &checked);
         (checked, errors)
     };
-    let (checked, mut errors) = context.api.sidings.run(context.qualified(), long, work).await?;
+    let (checked, mut errors) = context.api.offload.run(context.qualified(), long, work).await?;
     *object = checked;
     crate::authz::check_fields(context, object, None, &mut errors).await?;
     if errors.is_empty() {

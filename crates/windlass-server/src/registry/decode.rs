@@ -1,4 +1,4 @@
-//! Bodies become objects: decoded, typed against the kind's schema, complaints gathered.
+//! Bodies, and the results of patches, become objects: decoded, typed against the kind's schema, complaints gathered.
 
 use serde_json::Value;
 
@@ -9,12 +9,12 @@ use crate::codec::negotiate::{self, Format};
 use crate::codec::typed::decode_typed;
 use crate::codec::unstructured;
 use crate::codec::{self, Decoded, Expected};
-use crate::field::{FieldError, FieldErrors, Path, quote};
+use crate::field::quote;
 use crate::options::FieldValidation;
 use crate::resource::internal_package;
 use crate::schema::validate::embedded::metadata_problem;
 use crate::schema::{Schema, builtin, prune};
-use crate::status::{Qualified, Status};
+use crate::status::Status;
 
 /// The object in the body, of the kind that the path names.
 pub(crate) fn object(context: &mut Context, validation: FieldValidation) -> Result<Value, Status> {
@@ -65,83 +65,6 @@ pub(crate) fn view(
     Ok(typed.value)
 }
 
-/// An object after a patch was applied to it, and the unknown fields the patch brought in.
-pub(super) fn patched(
-    context: &Context,
-    patch: &Patch<'_, impl Fn() -> Result<Value, Status>>,
-    validation: FieldValidation,
-) -> Result<(Value, Vec<String>), Status> {
-    let expected = Expected::from(&context.served.resource);
-    if !expected.custom {
-        return patched_view(patch, expected, context.served.schema(), validation);
-    }
-    let decoded = Decoded { value: (patch.apply)()?, duplicates: Vec::new(), source: None };
-    let typed = typed(context, decoded, expected, context.served.schema())?;
-    patch.outcome(Ok(typed), validation)
-}
-
-/// The same for an object of a built-in kind, which need not be that of the path: a Scale.
-pub(super) fn patched_view(
-    patch: &Patch<'_, impl Fn() -> Result<Value, Status>>,
-    expected: Expected<'_>,
-    schema: &Schema,
-    validation: FieldValidation,
-) -> Result<(Value, Vec<String>), Status> {
-    let decoded = Decoded { value: (patch.apply)()?, duplicates: Vec::new(), source: None };
-    let decode = if patch.strategic.is_some() { converted } else { of_kind };
-    patch.outcome(decode(decoded, expected, schema), validation)
-}
-
-/// A patch, as far as decoding its result is concerned.
-pub(super) struct Patch<'a, F> {
-    /// Applies it; asked again for the text of an error.
-    pub apply: F,
-    /// Duplicate keys of the patch itself.
-    pub duplicates: &'a [StrictError],
-    /// A strategic merge patch, which errors show instead of the patched object.
-    pub strategic: Option<&'a Value>,
-}
-
-impl<F: Fn() -> Result<Value, Status>> Patch<'_, F> {
-    /// The decoded object and what is tolerated of it, or why the patch is refused.
-    fn outcome(
-        &self,
-        decoded: Result<(Value, Vec<StrictError>), String>,
-        validation: FieldValidation,
-    ) -> Result<(Value, Vec<String>), Status> {
-        let (value, unknown) = match decoded {
-            Ok(decoded) => decoded,
-            Err(why) => return Err(self.refusal(why)?),
-        };
-        let mut strict = self.duplicates.to_vec();
-        strict.extend(unknown);
-        if validation == FieldValidation::Strict && !strict.is_empty() {
-            return Err(self.refusal(strict_message(&strict))?);
-        }
-        Ok((value, strict.into_iter().map(|error| error.message).collect()))
-    }
-
-    fn refusal(&self, why: String) -> Result<Status, Status> {
-        let shown = match self.strategic {
-            Some(document) => shown(document),
-            None => (self.apply)()?.to_string(),
-        };
-        let error = FieldError::invalid(&Path::new("patch"), shown, why);
-        Ok(Status::invalid(Qualified { group: "", name: "" }, "", &FieldErrors(vec![error])))
-    }
-}
-
-/// A strategic merge patch as errors show it, after merging has used up the directives at its root.
-fn shown(document: &Value) -> String {
-    let mut document = document.clone();
-    if let Value::Object(map) = &mut document {
-        map.retain(|key, _| key != "$patch" && key != "$retainKeys");
-    }
-    let mut shown = String::new();
-    crate::patch::go_print(&document, &mut shown);
-    shown
-}
-
 /// The result of a strategic merge patch. It is copied into the Go type of its kind whatever kind it claims
 /// to be of.
 pub(super) fn converted(
@@ -157,7 +80,7 @@ pub(super) fn converted(
 }
 
 /// The result of any other patch, which is decoded as the kind it claims to be of.
-fn of_kind(
+pub(super) fn of_kind(
     mut decoded: Decoded<'_>,
     expected: Expected<'_>,
     schema: &Schema,
@@ -198,7 +121,7 @@ fn name_kind(value: &mut Value, expected: Expected<'_>) {
     }
 }
 
-fn typed(
+pub(super) fn typed(
     context: &Context,
     decoded: Decoded<'_>,
     expected: Expected<'_>,
@@ -247,52 +170,6 @@ pub(super) fn warn(context: &mut Context, validation: FieldValidation, complaint
             let lines = complaint.strip_prefix("yaml: unmarshal errors:\n").unwrap_or(&complaint).lines();
             context.warnings.extend(lines.map(|line| line.trim().to_owned()));
         }
-    }
-}
-
-/// Refuses or warns of complaints about a patch itself.
-pub(super) fn report(
-    context: &mut Context,
-    validation: FieldValidation,
-    complaints: Vec<String>,
-) -> Result<(), Status> {
-    if validation == FieldValidation::Strict && !complaints.is_empty() {
-        let all = complaints.join(", ");
-        return Err(Status::bad_request(format!("strict decoding error: {all}")));
-    }
-    warn(context, validation, complaints);
-    Ok(())
-}
-
-/// The body of a JSON, merge or strategic merge patch, and its duplicate keys.
-pub(super) fn patch_document(context: &Context) -> Result<(Value, Vec<StrictError>), Status> {
-    codec::body::read(&context.body, Format::Json)
-        .map_err(|why| Status::bad_request(format!("error decoding patch: {why}")))
-}
-
-/// The configuration in the body of an apply: YAML or JSON, and not typed, since absence means something.
-/// With it comes what a strict decoder does not like about it.
-pub(super) fn applied(context: &Context) -> Result<(Value, Vec<String>), Status> {
-    let refuse = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
-    let (value, duplicates) = codec::body::read(&context.body, Format::Yaml)
-        .map_err(|why| refuse(format!("error converting YAML to JSON: {why}")))?;
-    match &value {
-        Value::Object(_) | Value::Null => Ok((value, duplicates.into_iter().map(|error| error.message).collect())),
-        other => {
-            let found = codec::json::go_type_of(other);
-            let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
-            Err(refuse(format!("error unmarshaling JSON: while decoding JSON: {why}")))
-        }
-    }
-}
-
-/// Refuses an apply for what a strict decoder does not like about it: after everything else.
-pub(super) fn strictly_applied(complaints: &[String], validation: FieldValidation) -> Result<(), Status> {
-    match complaints {
-        [first, ..] if validation == FieldValidation::Strict => {
-            Err(Status::bad_request(format!("error strict decoding patch: error converting YAML to JSON: {first}")))
-        }
-        _ => Ok(()),
     }
 }
 

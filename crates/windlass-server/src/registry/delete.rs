@@ -10,7 +10,7 @@ use crate::catalog::Served;
 use crate::object::{self, metadata_mut};
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::render;
-use crate::state::contention::Race;
+use crate::state::contention::Attempts;
 use crate::status::{Details, Qualified, Status};
 use crate::{admission, effort, versions};
 
@@ -70,7 +70,7 @@ pub(super) async fn delete_collection(context: &mut Context) -> Result<Answer, S
     let page = select(context, ListOptions::parse(&context.query, false)?).await?;
     let cost = |entry: &Entry| entry.value.len() + DELETE_COST;
     let total = page.entries.iter().map(cost).sum();
-    context.api.sidings.aside(context.qualified(), effort::is_large_write(total)).await;
+    context.api.offload.rest_of_request(context.qualified(), effort::is_large_write(total)).await;
     // Webhooks and policies are asked about one object after the other: nothing is deleted after the first refusal.
     let at_once = if admission::has_a_say(&context.api) { 1 } else { PIECE };
     let mut rest = &page.entries[..];
@@ -121,12 +121,12 @@ fn options(context: &mut Context) -> Result<DeleteOptions, Status> {
 /// Deletes the object that the path names. `admits` is whether admission has a say in it.
 async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool) -> Result<Deleted, Status> {
     let key = context.key();
-    let mut race = Race::begin();
+    let mut attempts = Attempts::begin();
     loop {
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
-        context.api.sidings.aside(context.qualified(), effort::is_large_write(entry.value.len())).await;
+        context.api.offload.rest_of_request(context.qualified(), effort::is_large_write(entry.value.len())).await;
         let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
         let live = versions::into_handled(&context.served, live);
         check_preconditions(context, options, &live)?;
@@ -148,7 +148,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
         if options.dry_run {
             return Ok(if waits { Deleted::Waiting(context.unsaved(&object).await?) } else { Deleted::Gone(object) });
         }
-        race.give_way(&context.api.contention, &key).await;
+        attempts.yield_to_holder(&context.api.contention, &key).await;
         let done = if waits {
             let is_same = before.is_some_and(|before| before == deletion(&object));
             wait(context, &entry, &object, is_same).await?.map(Deleted::Waiting)
@@ -161,7 +161,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
         if let Some(done) = done {
             return Ok(done);
         }
-        if !race.lost(&context.api.contention, &key, options.resource_version.is_none()).await {
+        if !attempts.after_conflict(&context.api.contention, &key, options.resource_version.is_none()).await {
             return Err(Status::conflict(context.qualified(), context.name(), super::update::MODIFIED));
         }
     }

@@ -9,7 +9,7 @@ use crate::options::parse_revision;
 use crate::status::Status;
 
 /// How long a read waits for a revision that is not there yet.
-const PATIENCE: Duration = Duration::from_secs(3);
+const REVISION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Reads the object that the path names.
 pub(super) async fn get(context: &Context) -> Result<Answer, Status> {
@@ -40,7 +40,7 @@ pub(super) async fn wait_for(context: &Context, revision: u64) -> Result<(), Sta
         return Ok(());
     }
     // Waiting fails only when the store is gone, and then the read that follows says so.
-    if tokio::time::timeout(PATIENCE, newest.wait_for(|newest| *newest >= revision)).await.is_ok() {
+    if tokio::time::timeout(REVISION_TIMEOUT, newest.wait_for(|newest| *newest >= revision)).await.is_ok() {
         return Ok(());
     }
     let message = format!("Timeout: Too large resource version: {revision}, current: {}", *newest.borrow());

@@ -88,7 +88,9 @@ impl Matcher {
     /// Which stored objects match. Those that must be converted are, all at once.
     pub(crate) async fn select(&self, api: &Api, entries: &[Entry]) -> Result<Vec<bool>, Status> {
         let looked_at = |entry: &Entry| if self.decodes || self.converts { entry.value.len() } else { PEEKED };
-        api.sidings.aside(self.served.qualified(), effort::is_large_read(entries.iter().map(looked_at).sum())).await;
+        api.offload
+            .rest_of_request(self.served.qualified(), effort::is_large_read(entries.iter().map(looked_at).sum()))
+            .await;
         let as_is = |entry: &Entry| !self.converts || versions::as_is(&self.served, entry.modified);
         let others: Vec<&Entry> = entries.iter().filter(|entry| !as_is(entry)).collect();
         let converted = if others.is_empty() {

@@ -23,7 +23,7 @@ pub(super) async fn track(context: &Context, live: Option<&Value>, object: &mut 
     }
     // All that is changed is the list of owners, so that this is where a second attempt starts from.
     let owners = object::metadata(object).get("managedFields").cloned();
-    settled(context, |context| {
+    with_conversions(context, |context| {
         set_owners(object, owners.as_ref());
         note(context, live, object, manager);
     })
@@ -81,8 +81,9 @@ fn with_manager<T>(context: &Context, name: &str, act: impl FnOnce(&Manager<'_>)
     act(&Manager { name, api_version: &api_version, kind: &served.kind, subresource, reset, versions: &versions })
 }
 
-/// Makes an attempt, again and again until it has found every object it looked for in another version.
-pub(super) async fn settled<T>(context: &Context, mut attempt: impl FnMut(&Context) -> T) -> T {
+/// Makes an attempt with the conversions that are known. Where it asks for one that is not, it converts that object and
+/// makes the attempt again.
+pub(super) async fn with_conversions<T>(context: &Context, mut attempt: impl FnMut(&Context) -> T) -> T {
     loop {
         let outcome = attempt(context);
         let wanted = context.conversions.0.lock().wanted.take();

@@ -14,17 +14,17 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::Value;
 
+use super::patch::{Document, Patch, PatchRequest, patch_type};
 use super::update::{Admitted, Change, Updated, View, check_identity, update};
 use super::{Answer, Context, decode, get};
 use crate::apply::{self, Manager, OneVersion, ReplicasPaths, Reset};
 use crate::body::Body;
 use crate::catalog::Served;
-use crate::codec::negotiate::{self, PatchType};
+use crate::codec::negotiate::PatchType;
 use crate::codec::{Decoded, Expected};
 use crate::field::FieldErrors;
 use crate::object::metadata_mut;
-use crate::options::{FieldValidation, WriteOptions};
-use crate::patch::{json::JsonPatch, merge, strategic};
+use crate::options::WriteOptions;
 use crate::registry::strategy::scale as builtin;
 use crate::request::Verb;
 use crate::schema::{Schema, builtin as definitions};
@@ -66,66 +66,46 @@ async fn replace(context: &mut Context) -> Result<Value, Status> {
 }
 
 async fn patch(context: &mut Context) -> Result<Value, Status> {
-    let content_type = context.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let kind = negotiate::patch_type(content_type, context.served.custom)?;
+    let kind = patch_type(context)?;
     let options = WriteOptions::parse(&context.query, "PatchOptions", kind == PatchType::Apply)?;
-    if kind == PatchType::Apply {
-        return server_side_apply(context, &options).await;
-    }
     let schema = schema()?;
-    let validation = options.field_validation;
-    let (document, duplicates) = decode::patch_document(context)?;
-    let json = match kind {
-        PatchType::Json => Some(JsonPatch::decode(&document, validation == FieldValidation::Ignore)?),
-        _ => None,
-    };
-    if let Some(json) = &json {
-        decode::report(context, validation, json.strict_errors.clone())?;
+    let document = Document::read(context, kind)?;
+    let request = PatchRequest::new(context, kind, &document, &options)?;
+    if let Patch::Apply { configuration, force } = request.patch {
+        let change = |context: &Context, old: &Value| applied(context, schema, &request, configuration, force, old);
+        let scale = write(context, &options, change).await;
+        request.warn_of_duplicates(context);
+        return scale;
     }
-    let strategic = (kind == PatchType::Strategic).then_some(&document);
-    let manager = context.manager(options.field_manager.as_deref());
-    let mut reported = Vec::new();
+    let mut tolerated = Vec::new();
     let change = |context: &Context, old: &Value| {
-        let apply = || {
-            let mut scale = old.clone();
-            match (&json, strategic) {
-                (Some(json), _) => json.apply(&mut scale)?,
-                (None, Some(document)) => strategic::apply(schema, &mut scale, document.clone())?,
-                (None, None) => merge::apply(&mut scale, document.clone())?,
-            }
-            Ok(scale)
-        };
-        let patch = decode::Patch { apply, duplicates: &duplicates, strategic };
-        let (mut scale, strict) = decode::patched_view(&patch, EXPECTED, schema, validation)?;
-        reported = strict;
-        check_identity(context, &mut scale)?;
-        Ok(tracked(context, schema, old, scale, &manager))
+        let (scale, complaints) = request.view(context, EXPECTED, schema, old)?;
+        tolerated = complaints;
+        Ok(tracked(context, schema, old, scale, &request.manager))
     };
     let scale = write(context, &options, change).await?;
-    decode::warn(context, validation, reported);
+    request.warn(context, tolerated);
     Ok(scale)
 }
 
-async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Result<Value, Status> {
-    let schema = schema()?;
-    let (applied, complaints) = decode::applied(context)?;
-    let validation = options.field_validation;
-    let name = context.manager(options.field_manager.as_deref());
-    let change = |context: &Context, old: &Value| {
-        let force = options.force.unwrap_or(false);
-        let merged = apply::apply(schema, Some(old), &applied, &manager(&name), force, context.now)?;
-        let mut scale = of_applied(context, schema, old, merged).map_err(|why| {
-            let (namespace, name) = (object::text(&applied, "namespace"), object::name(&applied));
-            let what = format!("{namespace}/{name}; autoscaling/v1, Kind=Scale");
-            Status::unclassified(format!("failed to convert new object ({what}) to proper version: {why}"))
-        })?;
-        decode::strictly_applied(&complaints, validation)?;
-        check_identity(context, &mut scale)?;
-        Ok(scale)
-    };
-    let scale = write(context, options, change).await;
-    decode::warn(context, validation, complaints.clone());
-    scale
+/// The Scale that a server-side apply makes of `old`.
+fn applied(
+    context: &Context,
+    schema: &Schema,
+    request: &PatchRequest<'_>,
+    configuration: &Value,
+    force: bool,
+    old: &Value,
+) -> Result<Value, Status> {
+    let merged = apply::apply(schema, Some(old), configuration, &manager(&request.manager), force, context.now)?;
+    let mut scale = of_applied(context, schema, old, merged).map_err(|why| {
+        let (namespace, name) = (object::text(configuration, "namespace"), object::name(configuration));
+        let what = format!("{namespace}/{name}; autoscaling/v1, Kind=Scale");
+        Status::unclassified(format!("failed to convert new object ({what}) to proper version: {why}"))
+    })?;
+    request.check_strictly_applied()?;
+    check_identity(context, &mut scale)?;
+    Ok(scale)
 }
 
 /// The Scale that an apply made. As upstream, that of a custom resource can be applied only as it is: all

@@ -25,7 +25,7 @@ impl From<Entry> for Stored {
 
 impl Stored {
     /// An object that was not stored, because it was a dry run.
-    pub fn unsaved(object: &Value) -> Self {
+    pub(crate) fn unsaved(object: &Value) -> Self {
         Self { bytes: write::to_vec(object).into(), revision: Revision::MAX }
     }
 
@@ -49,7 +49,7 @@ pub fn encode(object: &Value) -> windlass_store::Value {
 }
 
 /// [`encode`] for an object of about `size` bytes.
-pub fn encode_about(object: &Value, size: usize) -> windlass_store::Value {
+pub(crate) fn encode_about(object: &Value, size: usize) -> windlass_store::Value {
     Encoded::about(object, size).into_value()
 }
 

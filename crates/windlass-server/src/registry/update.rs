@@ -1,4 +1,5 @@
-//! PUT, and the loop that every change of a stored object goes through.
+//! PUT, and the loop that every change of a stored object goes through, in
+//! [the order of a write](super#the-order-of-a-write).
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
 use crate::registry::strategy::{certificate, persistent_volume};
-use crate::state::contention::Race;
+use crate::state::contention::Attempts;
 use crate::status::Status;
 use crate::{apply, effort, versions};
 
@@ -31,7 +32,7 @@ pub(super) struct Updated {
 
 /// How a change comes about.
 pub(super) struct Change<'a, F> {
-    /// Makes the new object from the stored one, in the served version. Called again after a lost race.
+    /// Makes the new object from the stored one, in the served version. Called again after a conflict.
     pub transform: F,
     /// Who the changed fields belong to; `None` if `transform` has dealt with that (apply).
     pub manager: Option<&'a str>,
@@ -68,7 +69,7 @@ pub(super) async fn replace(context: &mut Context) -> Result<Answer, Status> {
     let mut object = decode::object(context, options.field_validation)?;
     check_identity(context, &mut object)?;
     let manager = context.manager(options.field_manager.as_deref());
-    let mut race = Race::begin();
+    let mut attempts = Attempts::begin();
     let updated = loop {
         let change = Change {
             transform: |_: &Context, _: &Value| Ok(object.clone()),
@@ -77,14 +78,14 @@ pub(super) async fn replace(context: &mut Context) -> Result<Answer, Status> {
             uid_is_precondition: true,
             admitted: Admitted::Object,
         };
-        match update_within(context, change, &mut race).await {
+        match update_within(context, change, &mut attempts).await {
             Err(status) if status.code == StatusCode::NOT_FOUND && creates(context) => {}
             other => break other?,
         }
         match create_object(context, object.clone(), &options).await {
             // Another has created it in between: it is to be changed, then.
             Err(Uncreated::Taken(status)) => {
-                if !race.lost(&context.api.contention, &context.key(), !options.dry_run).await {
+                if !attempts.after_conflict(&context.api.contention, &context.key(), !options.dry_run).await {
                     return Err(status);
                 }
             }
@@ -121,14 +122,14 @@ pub(super) async fn update<F>(context: &mut Context, change: Change<'_, F>) -> R
 where
     F: FnMut(&Context, &Value) -> Result<Value, Status>,
 {
-    update_within(context, change, &mut Race::begin()).await
+    update_within(context, change, &mut Attempts::begin()).await
 }
 
-/// The same as part of a race that the caller is in: who has the turn must not wait for it again.
+/// The same with the attempts of a caller that retries, too: the holder of the lock must not wait for it again.
 pub(super) async fn update_within<F>(
     context: &mut Context,
     mut change: Change<'_, F>,
-    race: &mut Race,
+    attempts: &mut Attempts,
 ) -> Result<Updated, Status>
 where
     F: FnMut(&Context, &Value) -> Result<Value, Status>,
@@ -138,9 +139,9 @@ where
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
-        context.api.sidings.aside(context.qualified(), effort::is_large_write(entry.value.len())).await;
+        context.api.offload.rest_of_request(context.qualified(), effort::is_large_write(entry.value.len())).await;
         let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
-        let object = ownership::settled(context, |context| (change.transform)(context, &live)).await?;
+        let object = ownership::with_conversions(context, |context| (change.transform)(context, &live)).await?;
         let mut object = versions::into_handled(&context.served, object);
         let mut live = versions::into_handled(&context.served, live);
         context.served.strategy().default(&mut object);
@@ -162,7 +163,7 @@ where
         let is_changed = object != live;
         if !change.options.dry_run && is_changed {
             // Before anything is charged, which others of the namespace wait for.
-            race.give_way(&context.api.contention, &key).await;
+            attempts.yield_to_holder(&context.api.contention, &key).await;
         }
         let charge = charge(context, &change, &object, &live).await?;
         if !is_changed && !is_outdated(context, &entry, &object).await? {
@@ -188,7 +189,7 @@ where
         }
         // Others of the namespace wait for what is charged.
         drop(charge);
-        if !race.lost(&context.api.contention, &key, !named).await {
+        if !attempts.after_conflict(&context.api.contention, &key, !named).await {
             return Err(Status::conflict(context.qualified(), context.name(), MODIFIED));
         }
     }
@@ -264,7 +265,7 @@ async fn charge<F>(context: &Context, change: &Change<'_, F>, object: &Value, li
     }
 }
 
-/// What a lost race is called.
+/// The message of a conflict.
 pub(super) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
@@ -421,7 +422,7 @@ async fn validate(context: &Context, live: &mut Value, object: &mut Value) -> Re
         compile_expressions(strategy, &new, Some(&old), &mut errors);
         (old, new, errors, warnings)
     };
-    let (old, new, mut errors, warnings) = context.api.sidings.run(context.qualified(), long, work).await?;
+    let (old, new, mut errors, warnings) = context.api.offload.run(context.qualified(), long, work).await?;
     (*live, *object) = (old, new);
     crate::authz::check_fields(context, object, Some(live), &mut errors).await?;
     if errors.is_empty() {

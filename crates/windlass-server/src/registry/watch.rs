@@ -325,7 +325,7 @@ impl Watcher {
     ) -> Result<Bytes, Status> {
         let form = Form { served: ByAddress(Arc::clone(&self.served)), revision: written, shape };
         let qualified = self.served.qualified();
-        let make = self.api.sidings.run_future(qualified, Box::pin(make), || Err(Status::timed_out()));
+        let make = self.api.offload.run_future(qualified, Box::pin(make), || Err(Status::timed_out()));
         // Boxed: most watches never come here, and all would be as large as one that does.
         Box::pin(self.api.render_cache.get(object, form, Duration::MAX, make)).await
     }

@@ -17,11 +17,11 @@ use tokio_rustls::TlsConnector;
 use windlass_store::Store;
 
 use super::FrontProxy;
-use crate::authn::User;
 use crate::dialer::Dial;
 use crate::field::quote;
 use crate::streams::Connection;
 use crate::streams::proxy::{self, Proxied};
+use crate::user::User;
 use crate::validation::access::Access as _;
 use crate::webhook::{dial, service, tls};
 

@@ -11,6 +11,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::Remotes;
+use crate::openapi::v2::{self, Additions};
+use crate::resource::Resource;
 use crate::validation::access::Access as _;
 
 const DEFINITIONS: &str = "#/definitions/";
@@ -145,59 +147,49 @@ pub(crate) fn converted_document<'a>(remotes: &'a Remotes, path: &str) -> Option
     remotes.with_openapi_v3(path)?.known.openapi_v3.get(path)?.get(CONVERTED)
 }
 
-/// What other servers add to the version 2 document.
-#[derive(Default)]
-pub(crate) struct Additions {
-    pub(crate) paths: BTreeMap<String, Value>,
-    pub(crate) definitions: BTreeMap<String, Value>,
+/// What these servers add to the document about `resources`, with other names where definitions of this server have theirs.
+pub(crate) fn additions<'a>(remotes: &Remotes, resources: impl IntoIterator<Item = &'a Resource>) -> Additions {
+    let documents = || remotes.all().filter_map(|remote| remote.known.openapi_v2.as_deref());
+    let names = documents().filter_map(|document| document.get("definitions")?.as_object()).flat_map(Map::keys);
+    let local = v2::definitions(resources, &names.cloned().collect());
+    merged(documents(), &local)
 }
 
-impl Additions {
-    /// What these servers add. `local` tells what a definition is here.
-    pub(crate) fn new(remotes: &Remotes, local: &BTreeMap<String, Value>) -> Self {
-        let mut additions = Self::default();
-        for document in remotes.all().filter_map(|remote| remote.known.openapi_v2.as_deref()) {
-            additions.add(document, local);
-        }
-        additions
-    }
+/// Adds documents one by one. `local` says what a definition is in this server.
+fn merged<'d>(documents: impl Iterator<Item = &'d Value>, local: &BTreeMap<String, Value>) -> Additions {
+    let mut additions = Additions::default();
+    documents.for_each(|document| add(&mut additions, document, local));
+    additions
+}
 
-    /// The names of all definitions that other servers have.
-    pub(crate) fn names(remotes: &Remotes) -> BTreeSet<String> {
-        let documents = remotes.all().filter_map(|remote| remote.known.openapi_v2.as_deref());
-        let names = documents.filter_map(|document| document.get("definitions")?.as_object()).flat_map(Map::keys);
-        names.cloned().collect()
+fn add(additions: &mut Additions, document: &Value, local: &BTreeMap<String, Value>) {
+    let mut document = document.clone();
+    let mut renamed: BTreeMap<String, String> = BTreeMap::new();
+    for (name, definition) in document.get("definitions").and_then(Value::as_object).into_iter().flatten() {
+        let taken = |name: &str| local.get(name).or_else(|| additions.definitions.get(name)).cloned();
+        if taken(name).is_some_and(|other| !is_same(&other, definition)) {
+            let free = |number: &u32| {
+                let other = taken(&format!("{name}_v{number}"));
+                other.is_none_or(|other| is_same(&other, definition))
+            };
+            let number = (2..u32::MAX).find(free).unwrap_or(2);
+            renamed.insert(name.clone(), format!("{name}_v{number}"));
+        }
     }
-
-    fn add(&mut self, document: &Value, local: &BTreeMap<String, Value>) {
-        let mut document = document.clone();
-        let mut renamed: BTreeMap<String, String> = BTreeMap::new();
-        for (name, definition) in document.get("definitions").and_then(Value::as_object).into_iter().flatten() {
-            let taken = |name: &str| local.get(name).or_else(|| self.definitions.get(name)).cloned();
-            if taken(name).is_some_and(|other| !is_same(&other, definition)) {
-                let free = |number: &u32| {
-                    let other = taken(&format!("{name}_v{number}"));
-                    other.is_none_or(|other| is_same(&other, definition))
-                };
-                let number = (2..u32::MAX).find(free).unwrap_or(2);
-                renamed.insert(name.clone(), format!("{name}_v{number}"));
-            }
-        }
-        if !renamed.is_empty() {
-            map_references(&mut document, &mut |name| renamed.get(name).map(|new| format!("{DEFINITIONS}{new}")));
-        }
-        let mut part = |field: &str| match document.get_mut(field).map(Value::take) {
-            Some(Value::Object(map)) => map,
-            _ => Map::new(),
-        };
-        for (path, item) in part("paths") {
-            self.paths.entry(path).or_insert(item);
-        }
-        for (name, definition) in part("definitions") {
-            let name = renamed.get(&name).cloned().unwrap_or(name);
-            if !local.contains_key(&name) {
-                self.definitions.entry(name).or_insert(definition);
-            }
+    if !renamed.is_empty() {
+        map_references(&mut document, &mut |name| renamed.get(name).map(|new| format!("{DEFINITIONS}{new}")));
+    }
+    let mut part = |field: &str| match document.get_mut(field).map(Value::take) {
+        Some(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    for (path, item) in part("paths") {
+        additions.paths.entry(path).or_insert(item);
+    }
+    for (name, definition) in part("definitions") {
+        let name = renamed.get(&name).cloned().unwrap_or(name);
+        if !local.contains_key(&name) {
+            additions.definitions.entry(name).or_insert(definition);
         }
     }
 }
@@ -276,7 +268,7 @@ mod tests {
     fn a_definition_that_means_something_else_is_renamed() {
         let mut additions = Additions::default();
         let local = BTreeMap::from([("Deep".to_owned(), json!({"type": "integer"}))]);
-        additions.add(&filtered(&document(), "g", "v1"), &local);
+        add(&mut additions, &filtered(&document(), "g", "v1"), &local);
         assert_eq!(additions.definitions.keys().collect::<Vec<_>>(), ["Deep_v2", "Used"]);
         assert_eq!(additions.definitions["Used"]["properties"]["deep"]["$ref"], "#/definitions/Deep_v2");
     }

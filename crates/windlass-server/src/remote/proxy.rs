@@ -14,11 +14,11 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 use super::Remote;
 use super::backend::{Opened, broken, identify};
-use crate::authn::User;
 use crate::body::Body;
-use crate::health::text;
+use crate::body::text;
 use crate::streams::proxy::{self, Proxied};
 use crate::streams::upgrade::Takeover;
+use crate::user::User;
 
 /// How long a server may take to say what it serves.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -154,7 +154,7 @@ impl EventWriter {
         let event = View::event(Arc::clone(&self.view), change, self.headers, stored.clone());
         let event = async {
             if is_large {
-                api.sidings.run_future(served.qualified(), Box::pin(event), || Err(Status::timed_out())).await
+                api.offload.run_future(served.qualified(), Box::pin(event), || Err(Status::timed_out())).await
             } else {
                 event.await
             }

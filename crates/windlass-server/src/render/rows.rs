@@ -60,7 +60,7 @@ pub(super) async fn list(
     let view = View { api: Arc::clone(&context.api), served: Arc::clone(served), options };
     let mut pieces = Pieces { view: Arc::new(view), entries: entries.into_iter() };
     let batch = pieces.batch();
-    context.api.sidings.aside(served.qualified(), batch.is_long).await;
+    context.api.offload.rest_of_request(served.qualified(), batch.is_long).await;
     let head = Arc::clone(&pieces.view).write(batch, head).await?;
     if pieces.entries.as_slice().is_empty() {
         return Ok(head.into());
@@ -117,7 +117,7 @@ impl Pieces {
         let qualified = self.view.served.qualified();
         let piece = Arc::clone(&self.view).write(batch, Vec::new());
         let piece = if is_long {
-            self.view.api.sidings.run_future(qualified, Box::pin(piece), || Err(Status::timed_out())).await
+            self.view.api.offload.run_future(qualified, Box::pin(piece), || Err(Status::timed_out())).await
         } else {
             piece.await
         };

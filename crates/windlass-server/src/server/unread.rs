@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 
 use crate::body::Body;
-use crate::health::text;
+use crate::body::text;
 
 /// How much of a body is read for nothing, and for how long.
 const DRAIN_LIMIT: u64 = 256 << 10;

@@ -1,11 +1,11 @@
-//! Writers of one object, when they meet.
+//! Concurrent writers of one object.
 //!
-//! A change that meets another's is made anew, from what is stored by then. If all who lost tried again at
-//! once, all but one would do so in vain: their work would grow with the square of their number, and one of
-//! them might lose for ever. So those who lost take turns, in the order in which they lost, as long as that takes
-//! no longer than a few seconds. Who comes
-//! fresh lets the one who has the turn write first, for a moment: not for ever, since a webhook may write the
-//! very object that it is asked about, and whoever has the turn waits for that webhook.
+//! A change that conflicts with another is made again from the object as it is stored by then. If all writers with a
+//! conflict tried again at once, all but one would fail: the work would grow with the square of their number, and one of
+//! them might fail forever. So writers of the same object queue up: after a conflict a writer waits up to five seconds for
+//! the object's lock, in the order of the conflicts, and holds it until its change is stored. A writer without a conflict
+//! waits up to 250 ms for the current holder and then writes without the lock: a webhook may write the object that it is
+//! asked about, and the holder waits for that webhook.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -14,68 +14,71 @@ use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 
-/// How many objects are told apart; writers of others share a turn now and then.
-const TURNS: usize = 4096;
-/// Who has lost waits no longer than this for a turn, and who comes fresh no longer than that.
-const LONGEST: Duration = Duration::from_secs(5);
-const MOMENT: Duration = Duration::from_millis(250);
-/// How long, and how often, a change is tried again while others are quicker. Who has the turn hardly loses that often,
-/// but to a webhook that writes what it is asked about.
-const PATIENCE: (Duration, u32) = (Duration::from_secs(34), 25);
+/// The number of locks. Objects whose keys have the same hash share one.
+const LOCKS: usize = 4096;
+/// How long a writer waits for the lock after a conflict.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a writer without a conflict waits for the current holder of the lock.
+const YIELD_TIMEOUT: Duration = Duration::from_millis(250);
+/// How long a change is tried again after conflicts.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(34);
+/// How often a change is tried. The holder of the lock reaches this only where a webhook writes the object that it is
+/// asked about.
+const MAX_TRIES: u32 = 25;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Contention {
-    turns: Box<[Arc<Mutex<()>>]>,
+    locks: Box<[Arc<Mutex<()>>]>,
     hasher: RandomState,
 }
 
 impl Contention {
     pub(crate) fn new() -> Self {
-        Self { turns: (0..TURNS).map(|_| Arc::default()).collect(), hasher: RandomState::new() }
+        Self { locks: (0..LOCKS).map(|_| Arc::default()).collect(), hasher: RandomState::new() }
     }
 
-    fn of(&self, key: &[u8]) -> Option<&Arc<Mutex<()>>> {
-        let place = self.hasher.hash_one(key) % TURNS as u64;
-        usize::try_from(place).ok().and_then(|place| self.turns.get(place))
+    fn lock_of(&self, key: &[u8]) -> Option<&Arc<Mutex<()>>> {
+        let index = self.hasher.hash_one(key) % LOCKS as u64;
+        usize::try_from(index).ok().and_then(|index| self.locks.get(index))
     }
 
-    /// Waits for the turn to write an object; `None` if that takes longer than it may.
-    async fn turn(&self, key: &[u8], longest: Duration) -> Option<OwnedMutexGuard<()>> {
-        tokio::time::timeout(longest, Arc::clone(self.of(key)?).lock_owned()).await.ok()
+    /// Waits for the lock of an object; `None` after the timeout.
+    async fn lock(&self, key: &[u8], timeout: Duration) -> Option<OwnedMutexGuard<()>> {
+        tokio::time::timeout(timeout, Arc::clone(self.lock_of(key)?).lock_owned()).await.ok()
     }
 }
 
 /// One writer's attempts to change an object.
 #[derive(Debug)]
-pub(crate) struct Race {
+pub(crate) struct Attempts {
     deadline: Instant,
-    tries: u32,
-    turn: Option<OwnedMutexGuard<()>>,
+    left: u32,
+    lock: Option<OwnedMutexGuard<()>>,
 }
 
-impl Race {
+impl Attempts {
     pub(crate) fn begin() -> Self {
-        Self { deadline: Instant::now() + PATIENCE.0, tries: PATIENCE.1, turn: None }
+        Self { deadline: Instant::now() + RETRY_TIMEOUT, left: MAX_TRIES, lock: None }
     }
 
-    /// Another was quicker: waits until it is this one's turn to try again. `false` if it has been tried enough. Who
-    /// writes nothing, or only wants to change a revision that is no longer there, need not `wait`.
-    pub(crate) async fn lost(&mut self, contention: &Contention, key: &[u8], wait: bool) -> bool {
-        self.tries = self.tries.saturating_sub(1);
-        if self.tries == 0 || Instant::now() > self.deadline {
+    /// Called after a conflict: waits for the object's lock, if `wait` is set. A writer that stores nothing, or that
+    /// names the revision to change, would wait in vain. Returns `false` when there are no attempts left.
+    pub(crate) async fn after_conflict(&mut self, contention: &Contention, key: &[u8], wait: bool) -> bool {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 || Instant::now() > self.deadline {
             return false;
         }
-        if wait && self.turn.is_none() {
-            self.turn = contention.turn(key, LONGEST).await;
+        if wait && self.lock.is_none() {
+            self.lock = contention.lock(key, LOCK_TIMEOUT).await;
         }
         true
     }
 
-    /// Right before the object is written: lets the one who has the turn go first, if this is not the one.
-    pub(crate) async fn give_way(&mut self, contention: &Contention, key: &[u8]) {
-        if self.turn.is_none() && contention.of(key).is_some_and(|turn| turn.try_lock().is_err()) {
-            self.turn = contention.turn(key, MOMENT).await;
+    /// Called right before the object is written: a writer without the lock waits for the current holder, if there is one.
+    pub(crate) async fn yield_to_holder(&mut self, contention: &Contention, key: &[u8]) {
+        if self.lock.is_none() && contention.lock_of(key).is_some_and(|lock| lock.try_lock().is_err()) {
+            self.lock = contention.lock(key, YIELD_TIMEOUT).await;
         }
     }
 }
@@ -87,28 +90,28 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn one_at_a_time_and_nobody_for_ever() {
+    async fn a_lock_has_one_holder_and_waiting_ends() {
         let contention = Contention::new();
-        let first = contention.turn(b"a", LONGEST).await.unwrap();
-        assert!(contention.turn(b"a", LONGEST).await.is_none());
+        let first = contention.lock(b"a", LOCK_TIMEOUT).await.unwrap();
+        assert!(contention.lock(b"a", LOCK_TIMEOUT).await.is_none());
         drop(first);
-        assert!(contention.turn(b"a", LONGEST).await.is_some());
+        assert!(contention.lock(b"a", LOCK_TIMEOUT).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_comes_fresh_gives_way_for_a_moment() {
+    async fn a_writer_without_conflicts_waits_briefly_for_the_holder() {
         let contention = Contention::new();
-        let (mut lost, mut fresh) = (Race::begin(), Race::begin());
-        fresh.give_way(&contention, b"a").await;
-        assert!(fresh.turn.is_none(), "nobody has lost");
-        assert!(lost.lost(&contention, b"a", false).await && lost.turn.is_none());
-        assert!(lost.lost(&contention, b"a", true).await);
+        let (mut holder, mut other) = (Attempts::begin(), Attempts::begin());
+        other.yield_to_holder(&contention, b"a").await;
+        assert!(other.lock.is_none(), "there is no holder");
+        assert!(holder.after_conflict(&contention, b"a", false).await && holder.lock.is_none());
+        assert!(holder.after_conflict(&contention, b"a", true).await);
         let since = Instant::now();
-        lost.give_way(&contention, b"a").await;
-        assert_eq!(since.elapsed(), Duration::ZERO, "it is its own turn");
-        fresh.give_way(&contention, b"a").await;
-        assert_eq!((since.elapsed(), fresh.turn.is_some()), (MOMENT, false));
-        let (waited, ()) = tokio::join!(fresh.give_way(&contention, b"a"), async { drop(lost) });
-        assert_eq!((waited, fresh.turn.is_some()), ((), true), "it is next");
+        holder.yield_to_holder(&contention, b"a").await;
+        assert_eq!(since.elapsed(), Duration::ZERO, "the holder does not wait for itself");
+        other.yield_to_holder(&contention, b"a").await;
+        assert_eq!((since.elapsed(), other.lock.is_some()), (YIELD_TIMEOUT, false));
+        let (waited, ()) = tokio::join!(other.yield_to_holder(&contention, b"a"), async { drop(holder) });
+        assert_eq!((waited, other.lock.is_some()), ((), true), "the writer is next");
     }
 }

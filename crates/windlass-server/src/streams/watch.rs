@@ -8,8 +8,10 @@ use tokio::sync::mpsc;
 
 use super::upgrade::{self, Asked, Raw, Takeover};
 use super::websocket::{self, Event, Opcode, Reader};
-use crate::authn::BEARER_PROTOCOL;
 use crate::body::Body;
+
+/// What the subprotocol with a bearer token starts with.
+pub(crate) const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// A client that wants a watch as a WebSocket.
 pub(crate) struct Socket {

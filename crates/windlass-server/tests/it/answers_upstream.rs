@@ -103,7 +103,7 @@ async fn a_dry_run_does_not_mind_a_resource_version() {
 }
 
 #[tokio::test]
-async fn empty_segments_and_unknown_types_are_refused_as_the_router_does() {
+async fn empty_segments_and_unknown_types_are_refused() {
     let server = start().await;
     let missing = "the server could not find the requested resource";
     for path in ["/api//v1/pods", "/api/v1//pods", "/apis/apps//v1", "/apis/apps/v1//deployments"] {

@@ -95,7 +95,7 @@ async fn every_builtin_group_version_has_one() {
 }
 
 #[tokio::test]
-async fn those_of_builtin_group_versions_come_back_with_the_next_start() {
+async fn builtin_api_services_return_on_restart() {
     let store: Arc<dyn Store> = Arc::new(Memory::new());
     let start = || Server::builder().store(Arc::clone(&store)).start();
     let server = start().await.unwrap();

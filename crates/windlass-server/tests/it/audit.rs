@@ -165,7 +165,7 @@ async fn refusals_and_impersonation_are_recorded() {
 }
 
 #[tokio::test]
-async fn requests_that_are_not_authenticated_are_recorded_without_their_token() {
+async fn unauthenticated_requests_are_audited_without_tokens() {
     let audited = Audited::start("rules: [{level: RequestResponse}]").await;
     let api = std::sync::Arc::clone(audited.server.api());
     let request = Request::get(MAPS).header("authorization", "Bearer planted-token").body(Full::<Bytes>::default());

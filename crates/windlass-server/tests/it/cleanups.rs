@@ -121,7 +121,7 @@ async fn until(server: &Server, path: &str, done: impl Fn(u16, &Value) -> bool) 
 }
 
 #[tokio::test]
-async fn what_waits_for_finalizers_is_not_looked_at_whenever_something_is_written() {
+async fn objects_with_finalizers_are_not_scanned_on_every_write() {
     let store = Counting::new("/registry/example.com/lamps/");
     let server = Server::builder().store(Arc::clone(&store) as Arc<dyn Store>).start().await.unwrap();
     define(&server).await;

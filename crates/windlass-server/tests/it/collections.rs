@@ -69,7 +69,7 @@ async fn other_large_requests_do_not_wait_for_a_whole_collection() {
 }
 
 #[tokio::test]
-async fn large_objects_of_a_definition_go_with_it_while_others_are_served() {
+async fn deleting_large_custom_objects_does_not_delay_others() {
     let server = start().await;
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let crd = json!({"metadata": {"name": "loads.example.com"}, "spec": {

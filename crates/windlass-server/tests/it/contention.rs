@@ -20,7 +20,7 @@ async fn start() -> (Server, tempfile::TempDir) {
 }
 
 #[tokio::test]
-async fn what_several_apply_at_once_is_created_once_and_changed_by_the_others() {
+async fn concurrent_applies_create_once_and_then_change() {
     let (server, _directory) = start().await;
     for round in 0..10 {
         let path = |n: usize| format!("{MAPS}/m{round}?fieldManager=m{n}");
@@ -40,7 +40,7 @@ async fn what_several_apply_at_once_is_created_once_and_changed_by_the_others() 
 }
 
 #[tokio::test]
-async fn what_several_put_at_once_is_created_once_and_replaced_by_the_others() {
+async fn concurrent_puts_create_once_and_then_replace() {
     let (server, _directory) = start().await;
     let path = "/api/v1/namespaces/default/endpoints/e";
     let body = json!({"metadata": {"name": "e"}});

@@ -254,7 +254,7 @@ async fn owners_are_asked_in_the_version_they_spoke() {
 }
 
 #[tokio::test]
-async fn an_owner_of_a_version_that_is_gone_stands_in_the_way_of_applies() {
+async fn owners_of_removed_versions_fail_applies() {
     let server = start().await;
     let hook = renaming().await;
     define(&server, &hook).await;
@@ -311,7 +311,7 @@ async fn a_create_asks_the_webhook_on_the_way_in_and_on_the_way_out() {
 
 /// Owners are told of an object in their own version, which must know all its fields (fluxcd/flux2#5715).
 #[tokio::test]
-async fn an_object_with_fields_that_an_owners_version_does_not_know_cannot_be_applied() {
+async fn fields_unknown_to_an_owners_version_fail_applies() {
     let server = start().await;
     let version = |name: &str, storage: bool, properties: Value| {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}});
@@ -337,7 +337,7 @@ async fn an_object_with_fields_that_an_owners_version_does_not_know_cannot_be_ap
 }
 
 #[tokio::test]
-async fn a_null_that_takes_away_what_another_said_in_another_version_is_a_conflict() {
+async fn nulls_conflict_with_owners_of_other_versions() {
     let server = start().await;
     let version = |name: &str, storage: bool| {
         let spec = json!({"type": "object", "properties": {"s": {"type": "string"}}});

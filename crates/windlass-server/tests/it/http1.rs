@@ -65,7 +65,7 @@ async fn a_request_names_one_host_and_has_many_headers() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_read_closes_the_connection_unless_it_is_small() {
+async fn large_unread_bodies_close_the_connection() {
     let server = start().await;
     let authority = Authority::generate().unwrap();
     let listener = server.listen("127.0.0.1:0".parse().unwrap(), &authority).await.unwrap();

@@ -149,7 +149,7 @@ async fn the_plugin_can_be_switched_off() {
 }
 
 #[tokio::test]
-async fn defaults_apply_where_labels_say_nothing_and_exemptions_always() {
+async fn defaults_apply_without_labels_and_exemptions_always() {
     let mut configuration = PodSecurity::default();
     configuration.defaults.enforce.level = PodSecurityLevel::Baseline;
     configuration.exempt_namespaces.push("free".to_owned());

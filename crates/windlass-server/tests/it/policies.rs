@@ -240,7 +240,7 @@ async fn policies_come_before_webhooks_and_again_after_them() {
 }
 
 #[tokio::test]
-async fn doubtful_expressions_are_found_by_the_types_of_what_they_are_for() {
+async fn doubtful_expressions_are_found_by_type() {
     let server = start().await;
     let spec = json!({"type": "object", "properties": {"size": {"type": "integer"}, "any": {
         "type": "object", "x-kubernetes-preserve-unknown-fields": true}}});

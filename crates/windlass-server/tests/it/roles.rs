@@ -18,7 +18,7 @@ async fn change(server: &Server, path: &str, patch: Value) {
 }
 
 #[tokio::test]
-async fn defaults_that_lost_something_get_it_back_when_the_server_starts() {
+async fn default_roles_are_restored_on_restart() {
     let store: Arc<dyn Store> = Arc::new(Memory::new());
     let start = || Server::builder().store(Arc::clone(&store)).start();
     let server = start().await.unwrap();

@@ -343,7 +343,7 @@ async fn replicas_that_nobody_owns_are_owned_by_who_was_there_before() {
 
 /// Upstream's converter of maps lets integers wrap around, in strategic merges as in applies.
 #[tokio::test]
-async fn replicas_too_large_for_their_field_wrap_around_where_no_json_is_decoded() {
+async fn large_replicas_wrap_around_where_no_json_is_decoded() {
     let server = start_with_web(3).await;
     let path = format!("{WEB}/scale?fieldManager=m");
     let large = 99_999_999_999_i64;

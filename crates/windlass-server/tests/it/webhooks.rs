@@ -40,7 +40,7 @@ fn config_map(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_webhook_is_in_effect_as_soon_as_it_is_registered_and_gone_as_soon_as_it_is_deleted() {
+async fn webhooks_take_effect_and_end_at_once() {
     let server = start().await;
     let hook = Hook::start(|request| {
         let allowed = request["object"]["metadata"]["name"] != "bad";
@@ -61,7 +61,7 @@ async fn a_webhook_is_in_effect_as_soon_as_it_is_registered_and_gone_as_soon_as_
 }
 
 #[tokio::test]
-async fn mutations_are_applied_in_order_and_seen_by_whoever_wants_to_be_asked_again() {
+async fn mutations_are_ordered_and_reinvoke_webhooks() {
     let server = start().await;
     let first = Hook::start(|request| {
         let data = &request["object"]["data"];
@@ -453,7 +453,7 @@ async fn namespaces_are_selected_by_the_labels_they_have_or_will_have() {
 }
 
 #[tokio::test]
-async fn concurrent_changes_are_asked_about_again_when_they_lose_the_race() {
+async fn webhooks_are_asked_again_after_a_conflict() {
     let server = std::sync::Arc::new(start().await);
     create(&server, CONFIG_MAPS, &config_map("a")).await;
     let hook = Hook::allowing().await;
@@ -474,7 +474,7 @@ async fn concurrent_changes_are_asked_about_again_when_they_lose_the_race() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_writes_what_it_guards_gets_nowhere_in_bounded_time() {
+async fn webhooks_that_write_their_object_fail_in_bounded_time() {
     let server = start().await;
     create(&server, CONFIG_MAPS, &config_map("a")).await;
     let path = format!("{CONFIG_MAPS}/a");
@@ -608,7 +608,7 @@ async fn the_status_that_a_definition_is_given_is_subject_to_webhooks() {
 
 /// Upstream keeps it in its store and leaves it out of everything that is read from there.
 #[tokio::test]
-async fn metadata_that_a_webhook_spoils_is_left_out_of_custom_resources() {
+async fn invalid_metadata_from_webhooks_is_dropped() {
     let server = start().await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let crd = json!({"metadata": {"name": "lamps.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",

@@ -396,16 +396,16 @@ impl Committer {
     }
 }
 
-/// Writers come in crowds: those who have just been told tend to come back with their next
-/// transaction. A moment's patience lets them into one batch, where the first of them would otherwise
-/// have a sync to itself and all the others wait for it. A lone writer is never kept waiting.
+/// Collects a batch: writers whose transactions have just been answered tend to send their next one at once. A short
+/// wait takes them into one batch, where the first of them would otherwise have a sync to itself and all the others
+/// would wait for it. A single writer is never kept waiting.
 fn gather(queue: &mpsc::Receiver<Command>, answered: usize) {
-    const PATIENCE: Duration = Duration::from_micros(50);
+    const GATHER_TIMEOUT: Duration = Duration::from_micros(50);
     if answered < 2 {
         return;
     }
     let started = Instant::now();
-    while queue.len() < answered && !queue.is_closed() && started.elapsed() < PATIENCE {
+    while queue.len() < answered && !queue.is_closed() && started.elapsed() < GATHER_TIMEOUT {
         std::thread::yield_now();
     }
 }

@@ -38,7 +38,7 @@ fn caches() -> Caches {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_anew_for_what_was_forgotten_does_not_make_anybody_unready() {
+async fn watching_a_forgotten_kind_again_keeps_replicas_ready() {
     let caches = caches();
     caches.lister::<ConfigMap>();
     let ready = caches.synced_so_far();

@@ -3,13 +3,11 @@
 //! Every worker belongs to the run: cancelling the token lets them finish what they are doing,
 //! dropping the run's future aborts them.
 
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +17,7 @@ use super::clock::Clock;
 use super::context::{Context, Shared};
 use super::enqueue::Enqueuer;
 use super::metrics::{Metrics, QueueMetrics};
+use super::ownership::{self, Ownership};
 use super::panics::{Health, RepeatedPanics, said};
 use super::reconcile::{AnyReconciler, Outcome, ReconcileError};
 use super::source::{Sink, Source};
@@ -27,8 +26,8 @@ use crate::client::CachedClient;
 use crate::informer::SyncError;
 use crate::key::ObjectKey;
 use crate::metrics::Counter;
-use crate::queue::{Completion, Item, Priority, Queue};
-use crate::shard::{Claim, Coordinator, Keys, Sharding, Slots, shard_of};
+use crate::queue::{Completion, Item, Queue};
+use crate::shard::Claim;
 
 /// Everything one run of a controller needs.
 pub(super) struct Run {
@@ -71,12 +70,13 @@ impl Run {
         };
         let shared = Arc::new(shared);
         let ctx = SourceContext::new(Arc::clone(&shared), self.enqueuer.clone());
+        let ownership = ownership::of(self.options.sharding.as_ref(), shared);
+        let slots = ownership.slots();
+        let panics = RepeatedPanics::default();
+        let _observed = self.health.observe(&self.environment.metrics, &self.name, &panics, slots);
         // Subscribed before the lists are complete, so that nothing is missed; worked on after,
         // so that the first reconcile sees all kinds.
-        let slots = self.options.sharding.as_ref().map(|sharding| Slots::new(sharding.shards));
-        let panics = RepeatedPanics::default();
-        let _observed = self.health.observe(&self.environment.metrics, &self.name, &panics, slots.as_ref());
-        let sink = Sink { queue: queue.clone(), shards: None, slots: slots.clone() };
+        let sink = Sink { queue: queue.clone(), shards: None, slots: slots.cloned() };
         let subscriptions: Vec<_> = self.sources.iter().map(|source| source.subscribe(&ctx, sink.clone())).collect();
         for source in &*self.sources {
             match self.shutdown.run_until_cancelled(source.wait_synced(&caches)).await {
@@ -91,25 +91,20 @@ impl Run {
         );
         let coordinated = CancellationToken::new();
         let mut coordination = JoinSet::new();
-        let domain = match self.options.sharding.as_ref().zip(slots) {
-            None => Domain::Whole(shared),
-            Some((sharding, slots)) => {
-                let coordinator = self.coordinator(sharding, &slots, &ctx, &queue);
-                let running = coordinator.run(self.shutdown.clone(), coordinated.clone());
-                coordination.spawn(self.environment.workers.track_future(running));
-                Domain::sharded(slots, shared)
-            }
-        };
+        if let Some(coordinator) = ownership.coordinator(&self, &ctx, &queue) {
+            let running = coordinator.run(self.shutdown.clone(), coordinated.clone());
+            coordination.spawn(self.environment.workers.track_future(running));
+        }
         let worker = Arc::new(Worker {
             reconciler: Arc::clone(&self.reconciler),
             queue: queue.clone(),
-            domain,
+            ownership,
             timeout: self.options.reconcile_timeout,
             spans: self.environment.reconcile_spans,
             metrics,
             panics,
         });
-        let _attached = self.enqueuer.attach(queue.clone(), worker.domain.slots().cloned());
+        let _attached = self.enqueuer.attach(queue.clone(), worker.ownership.slots().cloned());
         let mut workers = JoinSet::new();
         let source_panics = self.environment.metrics.counter(
             "windlass_source_panics_total",
@@ -134,7 +129,7 @@ impl Run {
         self.shutdown.cancelled().await;
         while workers.join_next().await.is_some() {}
         drop(subscriptions);
-        if worker.domain.slots().is_some() {
+        if worker.ownership.slots().is_some() {
             // What they reported passes the shards' fences only as long as those are held.
             self.environment.recorder.flush().await;
         }
@@ -144,72 +139,6 @@ impl Run {
         queue.close();
         tracing::info!(controller = %self.name, "controller stopped");
         Ok(())
-    }
-
-    fn coordinator(
-        &self,
-        sharding: &Sharding,
-        slots: &Slots,
-        ctx: &SourceContext,
-        queue: &Queue<ObjectKey>,
-    ) -> Coordinator {
-        let (sources, ctx, queue) = (Arc::clone(&self.sources), ctx.clone(), queue.clone());
-        let keys = ShardKeys { sources, ctx, queue, slots: slots.clone() };
-        let (watched, label) = (slots.clone(), self.name.to_string());
-        self.environment.metrics.replace_collector(&format!("shards/{label}"), move |scrape| {
-            let (help, labels) = ("Shards that this replica holds", [("controller", label.as_str())]);
-            scrape.gauge("windlass_shards_held", help, &labels, watched.held() as f64);
-        });
-        let client = &self.environment.client;
-        let (names, recorder) = ((client.field_manager(), &*self.name), self.environment.recorder.clone());
-        Coordinator::new(client.kube().clone(), names, sharding.clone(), slots.clone(), Box::new(keys), recorder)
-    }
-}
-
-/// The keys of shards: in the queue, and in the caches.
-struct ShardKeys {
-    sources: Arc<[Box<dyn Source>]>,
-    ctx: SourceContext,
-    queue: Queue<ObjectKey>,
-    slots: Slots,
-}
-
-impl ShardKeys {
-    /// Puts everything that the caches know in a queue.
-    fn fill(&self, queue: &Queue<ObjectKey>, shards: &BTreeSet<u32>) {
-        let shards = Some((self.slots.count(), shards.clone()));
-        let sink = Sink { queue: queue.clone(), shards, slots: None };
-        // A subscription hears of everything known before it hears of changes; those come through
-        // the other one.
-        for source in &*self.sources {
-            drop(source.subscribe(&self.ctx, sink.clone()));
-        }
-    }
-}
-
-impl Keys for ShardKeys {
-    fn taken(&self, shards: &BTreeSet<u32>) {
-        self.fill(&self.queue, shards);
-        for key in shards.iter().flat_map(|shard| self.slots.remembered(*shard)) {
-            self.queue.add(key, Priority::NORMAL);
-        }
-    }
-
-    fn left(&self, keys: BTreeSet<ObjectKey>) {
-        for key in keys {
-            self.queue.add(key, Priority::NORMAL);
-        }
-    }
-
-    fn pending(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
-        let count = self.slots.count();
-        self.queue.pending(|key| shards.contains(&shard_of(key, count))).into_iter().collect()
-    }
-
-    fn known(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
-        let known = Queue::default();
-        self.fill(&known, shards);
-        known.pending(|_| true).into_iter().collect()
     }
 }
 
@@ -230,58 +159,10 @@ async fn feed(sources: Arc<[Box<dyn Source>]>, source: usize, ctx: SourceContext
     }
 }
 
-/// The keys that a controller may work on, and in which context.
-enum Domain {
-    /// All of them.
-    Whole(Arc<Shared>),
-    /// Those of the shards held; each shard's writes pass its own fence, bound to the term.
-    Shards { slots: Slots, shared: Arc<Shared>, contexts: Box<[TermContext]> },
-}
-
-/// The last term that a shard was worked on in, and its context.
-type TermContext = Mutex<(u64, Arc<Shared>)>;
-
-impl Domain {
-    fn sharded(slots: Slots, shared: Arc<Shared>) -> Self {
-        // There is no term 0.
-        let context = |slot: &crate::shard::Slot| Mutex::new((0, Arc::new(shared.fenced(&slot.fence.bound(0)))));
-        let contexts = slots.iter().map(context).collect();
-        Self::Shards { slots, shared, contexts }
-    }
-
-    fn slots(&self) -> Option<&Slots> {
-        match self {
-            Self::Whole(_) => None,
-            Self::Shards { slots, .. } => Some(slots),
-        }
-    }
-
-    /// The context for a key; `None` when it is another replica's.
-    fn enter(&self, key: &ObjectKey) -> Option<(Arc<Shared>, Option<Claim>)> {
-        match self {
-            Self::Whole(context) => Some((Arc::clone(context), None)),
-            Self::Shards { slots, shared, contexts } => {
-                let claim = slots.enter(key)?;
-                let mut context = contexts[claim.shard() as usize].lock();
-                if context.0 != claim.term() {
-                    *context = (claim.term(), Arc::new(shared.fenced(&claim.fence())));
-                }
-                Some((Arc::clone(&context.1), Some(claim)))
-            }
-        }
-    }
-
-    /// What becomes of a key that could not be entered, or not for long enough.
-    fn refuse(&self, key: &ObjectKey) -> Completion {
-        let again = self.slots().is_some_and(|slots| slots.refuse(key));
-        if again { Completion::RequeueAfter(Duration::ZERO) } else { Completion::Done }
-    }
-}
-
 struct Worker {
     reconciler: Arc<dyn AnyReconciler>,
     queue: Queue<ObjectKey>,
-    domain: Domain,
+    ownership: Box<dyn Ownership>,
     timeout: Option<Duration>,
     /// Whether each reconcile has a span.
     spans: bool,
@@ -322,10 +203,10 @@ impl Worker {
     async fn work(&self, shutdown: &CancellationToken) {
         // Cancel-safe: a key is taken only when it is returned.
         while let Some(Some(item)) = shutdown.run_until_cancelled(self.queue.next()).await {
-            let Some((context, claim)) = self.domain.enter(&item.key) else {
+            let Some((context, claim)) = self.ownership.enter(&item.key) else {
                 self.panics.ended(&item.key);
                 // Told first: it must not be in neither place.
-                let verdict = self.domain.refuse(&item.key);
+                let verdict = self.ownership.refuse(&item.key);
                 self.queue.put_back(&item.key, verdict);
                 tokio::task::coop::consume_budget().await;
                 continue;
@@ -421,7 +302,7 @@ impl Worker {
             }
             Ended::Lost => {
                 tracing::info!("reconcile dropped, its shard was lost");
-                return (self.domain.refuse(key), None);
+                return (self.ownership.refuse(key), None);
             }
             Ended::Returned(Err(error)) if error.is_terminal() => {
                 metrics.terminal.inc();

@@ -10,7 +10,7 @@ use crate::lease::FenceClosed;
 const TRY: Duration = Duration::from_secs(15);
 /// How long to go on while nobody answers: a server that restarts is back by then. client-go's tries
 /// take as long.
-const PATIENCE: Duration = Duration::from_secs(120);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often to try what the server fails at.
 const TRIES: u32 = 4;
 /// The first pause, and the longest.
@@ -45,7 +45,7 @@ where
         let again = match outlook(&error) {
             Outlook::Final => false,
             Outlook::Fails => tried < TRIES,
-            Outlook::Away => begin.elapsed() + pause < PATIENCE,
+            Outlook::Away => begin.elapsed() + pause < RETRY_TIMEOUT,
         };
         if !again {
             return Err(error);

@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_event_that_was_dropped_at_first_says_when_it_first_happened() {
+    async fn events_dropped_at_first_keep_their_first_timestamp() {
         let written: Arc<Mutex<Vec<CoreEvent>>> = Arc::default();
         let log = Arc::clone(&written);
         let service = tower::service_fn(move |request: http::Request<Body>| {

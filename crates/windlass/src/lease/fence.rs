@@ -375,7 +375,7 @@ mod tests {
 
     /// As after SIGSTOP: the connection is there, and no timer has had its turn.
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_is_there_when_the_process_wakes_up_is_not_used() {
+    async fn connections_from_before_a_suspend_are_not_used() {
         let (connected, gate) = oneshot::channel::<()>();
         let fence = Fence::closed();
         fence.open_until(Instant::now() + Duration::from_secs(10));

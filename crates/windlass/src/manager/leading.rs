@@ -30,7 +30,7 @@ pub(super) struct Leading {
     /// What the term runs that is, or was, the last.
     pub(super) started: Started,
     /// How long what does not end with a term may go on before this replica is of no use.
-    pub(super) patience: Duration,
+    pub(super) stop_timeout: Duration,
 }
 
 /// How a term ended.
@@ -52,7 +52,7 @@ impl Leading {
         let mut result = Ok(());
         let Some(config) = self.election.clone() else {
             let mut term = self.start(None, &shutdown);
-            abort.run_until_cancelled(term.work(&shutdown, self.patience, &mut result)).await;
+            abort.run_until_cancelled(term.work(&shutdown, self.stop_timeout, &mut result)).await;
             return result.and(self.end(term, false, &abort).await);
         };
         let fence = Fence::closed();
@@ -69,7 +69,7 @@ impl Leading {
             status.set(1);
             let mut term = self.start(Some(fence.bound(fence.term().unwrap_or_default())), &shutdown);
             let work = async {
-                term.work(&shutdown, self.patience, &mut result).await;
+                term.work(&shutdown, self.stop_timeout, &mut result).await;
                 // Renewed until this is done, too: events pass the fence.
                 self.flush().await;
             };
@@ -100,8 +100,8 @@ impl Leading {
     /// Ends a term. Once there is no time left, what does not end is left alone.
     async fn end(&self, term: Term, lost: bool, abort: &CancellationToken) -> Result<(), ManagerError> {
         tokio::select! {
-            ended = term.end(self.patience.max(ABORT), lost) => ended,
-            () = patience(abort) => Ok(()),
+            ended = term.end(self.stop_timeout.max(ABORT), lost) => ended,
+            () = aborted(abort) => Ok(()),
         }
     }
 
@@ -142,13 +142,13 @@ struct Term {
 
 impl Term {
     /// Waits for the token, or for something that fails; then for the rest to finish: after a failure,
-    /// for as long as one may be patient. What fails is in `result` from that moment on: who loses the
+    /// for as long as the `timeout`. What fails is in `result` from that moment on: who loses the
     /// lease while the rest finishes does not wait for it.
-    async fn work(&mut self, shutdown: &CancellationToken, patience: Duration, result: &mut Result<(), ManagerError>) {
+    async fn work(&mut self, shutdown: &CancellationToken, timeout: Duration, result: &mut Result<(), ManagerError>) {
         let ended = supervise(&mut self.work, shutdown).await;
         self.note(ended, result);
         self.shutdown.cancel();
-        let until = Instant::now().checked_add(patience);
+        let until = Instant::now().checked_add(timeout);
         loop {
             let next = self.work.join_next();
             let ended = match until.filter(|_| !shutdown.is_cancelled()) {
@@ -203,7 +203,7 @@ impl Term {
 }
 
 /// Returns when there is no time left, and a little more has passed.
-async fn patience(abort: &CancellationToken) {
+async fn aborted(abort: &CancellationToken) {
     abort.cancelled().await;
     tokio::time::sleep(ABORT).await;
 }
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_patience_is_as_good_as_for_ever() {
+    async fn the_longest_timeout_never_ends() {
         let started = Started::default();
         started.part("slow").spawn(tokio::time::sleep(ABORT * 5));
         let term = Term { work: JoinSet::new(), started, shutdown: CancellationToken::new(), fence: None };

@@ -171,7 +171,7 @@ impl Manager {
             election: self.election.take(),
             stopping: running.stopping.clone(),
             started: running.led.clone(),
-            patience: self.graceful_shutdown,
+            stop_timeout: self.graceful_shutdown,
         };
         let leading = leading.run(running.leading.shutdown.clone(), running.abort_leading.clone());
         running.leading.work.spawn(async move { named("leader election", Box::pin(leading)).await? });

@@ -151,7 +151,7 @@ fn success_resets_the_delay() {
 }
 
 #[test]
-fn events_bring_a_failing_key_forward_without_inflating_its_delay() {
+fn events_hurry_a_failing_key_without_longer_backoff() {
     let mut bench = Bench::new();
     bench.add("a", 0, 0);
     for at in [0, 5, 15] {
@@ -234,7 +234,7 @@ fn every_time_a_key_becomes_ready_is_one_add() {
 }
 
 #[test]
-fn what_comes_during_a_run_does_not_lower_the_priority_of_its_retry() {
+fn events_during_a_run_keep_the_priority_of_its_retry() {
     for verdict in [Completion::Retry, Completion::RequeueAfter(ms(5))] {
         let mut bench = Bench::new();
         bench.add("a", 0, 0);
@@ -419,7 +419,7 @@ fn the_overall_limit_lets_a_burst_pass_and_then_a_steady_pace() {
 }
 
 #[test]
-fn keys_that_are_put_back_do_not_count_against_the_overall_limit() {
+fn keys_put_back_do_not_count_against_the_limit() {
     let start = Instant::now();
     let config = QueueConfig::default().rate_limit(RateLimit::new(10.0, 3));
     let mut queue = WorkQueue::new(config);

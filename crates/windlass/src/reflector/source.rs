@@ -17,7 +17,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use super::decode::{Event, Keeping, Page, decode_event, decode_page};
 use super::erased::Kind;
 use super::json;
-use crate::retry::Patience;
+use crate::retry::TryTimeout;
 
 /// The seam between a reflector and a server. Tests script it.
 pub(crate) trait ListWatch: Send + Sync + 'static {
@@ -82,7 +82,7 @@ const PAGE_SIZE: u32 = 500;
 const LINE_LIMIT: usize = 128 << 20;
 
 /// How long a server may take to answer, and to go on with an answer: as long as Kubernetes' own takes at most.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl ApiSource {
     pub(crate) fn new(client: kube::Client, kind: Kind, selection: Selection) -> Self {
@@ -259,12 +259,12 @@ async fn answer(
     client: &kube::Client,
     request: http::Request<Vec<u8>>,
 ) -> Result<http::Response<kube::client::Body>, kube::Error> {
-    let (mut request, patience) = (request.map(Into::into), Patience::new(PATIENCE));
-    request.extensions_mut().insert(patience.clone());
+    let (mut request, timeout) = (request.map(Into::into), TryTimeout::new(RESPONSE_TIMEOUT));
+    request.extensions_mut().insert(timeout.clone());
     let response = tokio::select! {
         biased;
         response = client.send(request) => response?,
-        () = patience.ends() => return Err(silent()),
+        () = timeout.ends() => return Err(silent()),
     };
     let code = response.status();
     if !code.is_client_error() && !code.is_server_error() {
@@ -283,7 +283,7 @@ async fn answer(
 /// A whole body, however long it takes while something of it arrives.
 async fn collect(body: kube::client::Body) -> Result<Bytes, kube::Error> {
     let (mut pieces, mut whole) = (body.into_data_stream(), BytesMut::new());
-    while let Some(piece) = tokio::time::timeout(PATIENCE, pieces.next()).await.map_err(|_| silent())? {
+    while let Some(piece) = tokio::time::timeout(RESPONSE_TIMEOUT, pieces.next()).await.map_err(|_| silent())? {
         whole.extend_from_slice(&piece?);
     }
     Ok(whole.freeze())
@@ -291,7 +291,7 @@ async fn collect(body: kube::client::Body) -> Result<Bytes, kube::Error> {
 
 /// Nothing in a connection tells of a server, or a balancer before it, that accepts a request and forgets it.
 fn silent() -> kube::Error {
-    kube::Error::Service(format!("the server has said nothing for {PATIENCE:?}").into())
+    kube::Error::Service(format!("the server has said nothing for {RESPONSE_TIMEOUT:?}").into())
 }
 
 /// The events of a watch's body: one JSON document per line. Lines are read where they arrived; only one
@@ -482,7 +482,7 @@ mod tests {
             source(silent).watch(None, 1).await.map(drop).unwrap_err(),
             source(stuck).list(FIRST).await.unwrap_err(),
         ];
-        assert_eq!(started.elapsed(), 5 * PATIENCE);
+        assert_eq!(started.elapsed(), 5 * RESPONSE_TIMEOUT);
         for error in errors {
             assert!(error.to_string().contains("has said nothing for 60s"), "{error}");
         }

@@ -382,7 +382,7 @@ async fn a_kind_that_is_gone_has_no_objects_and_may_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_served_and_not_known_to_be_gone_keeps_its_objects() {
+async fn unserved_kinds_not_known_to_be_gone_keep_objects() {
     for gone in [Some(false), None] {
         let bench = Bench::of(custom(), Script::of(absent(), gone), None);
         // Only the list that shows that the object is gone ends it.
@@ -489,7 +489,7 @@ async fn an_own_write_is_selected_by_the_labels_it_was_written_with() {
 
 /// Servers older than streaming lists ignore what they do not know.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_tells_the_end_of_the_initial_state_is_listed() {
+async fn servers_without_an_initial_bookmark_are_listed() {
     let bench = Bench::start([
         watch(None, vec![applied("a", 1), applied("b", 2), applied("a", 3)], true),
         page(&[("a", 3), ("b", 2)], "9", None),

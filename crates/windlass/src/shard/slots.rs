@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_refused_while_draining_and_what_departed_is_remembered() {
+    async fn refused_and_departed_keys_are_remembered_while_draining() {
         let slots = Slots::new(1);
         let (slot, key) = (slots.slot(0), ObjectKey::new("default", "thor"));
         assert!(!slots.refuse(&key));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_refused_after_its_drained_shard_was_closed_is_remembered() {
+    async fn keys_refused_by_closed_shards_are_remembered() {
         let slots = Slots::new(1);
         let (slot, key) = (slots.slot(0), ObjectKey::new("default", "thor"));
         slot.open(Sent::now(), TEN);

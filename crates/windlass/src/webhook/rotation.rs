@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serving_certificate_is_renewed_in_time_by_the_same_authority() {
+    fn serving_certificates_are_renewed_by_the_same_authority() {
         let now = start();
         let made = policy().next(None, now).expect("made").expect("something");
         let renewed = policy().next(Some(&made), now + DAY * 61).expect("made").expect("something");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_is_announced_then_used_and_the_old_one_stays_until_it_expires() {
+    fn authorities_overlap_until_the_old_one_expires() {
         let (policy, begin) = (Policy { serving_lifetime: DAY * 300, ..policy() }, start());
         let made = policy.next(None, begin).expect("made").expect("something");
         let old = authority(&made, 0);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_about_to_expire_does_not_wait_for_the_announcement() {
+    fn expiring_certificates_do_not_wait_for_the_announcement() {
         let (policy, begin) = (Policy { serving_lifetime: DAY * 300, ..policy() }, start());
         let made = policy.next(None, begin).expect("made").expect("something");
         let announced = policy.next(Some(&made), begin + DAY * 201).expect("made").expect("something");
@@ -314,7 +314,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn whatever_happens_there_is_a_certificate_that_the_bundle_vouches_for(
+        fn the_bundle_always_trusts_the_serving_certificate(
             happenings in prop::collection::vec(happening(), 1..24),
         ) {
             let mut policy = policy();

@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_conversion_that_does_not_end_is_answered_for_and_still_counts() {
+    async fn endless_conversions_are_answered_and_still_count() {
         let ((end, ended), (begin, mut begun)) = (mpsc::channel(), tokio::sync::mpsc::unbounded_channel());
         let subject = Subject { group: "example.com".into(), kind: "Host".into(), plural: "hosts".into() };
         let converters: Vec<Arc<dyn Converter>> = vec![Arc::new(Stuck(subject, begin, Mutex::new(ended)))];

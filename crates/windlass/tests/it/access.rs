@@ -84,7 +84,7 @@ async fn rules_follow_from_what_controllers_declare() {
 
 /// The leases of shards are in one namespace of the manager's own cluster, whatever is watched.
 #[tokio::test(start_paused = true)]
-async fn sharded_controllers_need_leases_in_the_namespace_these_are_in_only() {
+async fn sharding_needs_leases_in_its_own_namespace_only() {
     let bench = Bench::start().await;
     let elsewhere = Sharding::new(4).namespace("ops");
     for (sharding, place) in [(Sharding::new(4), "default"), (elsewhere, "ops")] {
@@ -162,7 +162,7 @@ async fn a_controller_may_write_as_another_user() {
 
 /// A Role grants nothing on what is in no namespace.
 #[tokio::test(start_paused = true)]
-async fn rules_about_cluster_scoped_kinds_are_not_spread_over_namespaces() {
+async fn cluster_scoped_rules_are_not_spread_over_namespaces() {
     let bench = Bench::start().await;
     let mut manager = Manager::builder(bench.kube.clone()).namespaces(["a", "b"]).build().expect("built");
     let misplaced = Watch::<Node>::default().scope(Scope::default().namespace("a"));
@@ -261,7 +261,7 @@ async fn the_rules_are_enough_to_lead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_was_not_declared_fails_with_the_rule_to_add_and_does_not_hold_up_the_stop() {
+async fn undeclared_kinds_fail_with_the_rule_to_add() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let mut rules = Rules::default();
@@ -294,7 +294,7 @@ async fn a_kind_that_was_not_declared_fails_with_the_rule_to_add_and_does_not_ho
 }
 
 #[tokio::test]
-async fn a_kind_that_a_reconcile_may_not_read_does_not_make_the_replica_unready() {
+async fn forbidden_kinds_of_reconcilers_keep_replicas_ready() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let mut rules = Rules::default();

@@ -143,7 +143,7 @@ async fn credentials_that_expire_and_are_renewed_lose_nothing() {
 
 /// The server forgets its history in the middle of every watch, right behind an object's change.
 #[tokio::test(start_paused = true)]
-async fn gone_in_mid_stream_again_and_again_loses_nothing_and_empties_nothing() {
+async fn repeated_gone_errors_in_a_watch_lose_nothing() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let gone = Arc::new(AtomicUsize::new(0));
@@ -233,7 +233,7 @@ async fn a_kind_that_is_removed_and_comes_back_is_followed() {
 
 /// A definition stops serving the version that is watched; its objects stay.
 #[tokio::test(start_paused = true)]
-async fn objects_of_a_version_that_is_no_longer_served_are_not_taken_to_be_gone() {
+async fn objects_of_unserved_versions_are_not_gone() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let (asked, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -274,7 +274,7 @@ async fn objects_of_a_version_that_is_no_longer_served_are_not_taken_to_be_gone(
 /// Such an operator knows of definitions only what discovery says: to it, one of which no version is served
 /// looks as one that was deleted.
 #[tokio::test(start_paused = true)]
-async fn without_the_right_to_read_definitions_a_kind_that_is_nowhere_served_is_gone() {
+async fn unserved_kinds_are_gone_without_access_to_definitions() {
     for deleted in [true, false] {
         let bench = Bench::start().await;
         bench.create(&pet("thor")).await;
@@ -392,7 +392,7 @@ async fn a_reconcile_that_is_drained_still_reads_what_is_cached() {
 
 /// The server goes away, with every connection, and comes back with what it had on disk.
 #[tokio::test]
-async fn a_server_that_restarts_is_followed_and_nothing_is_taken_to_be_gone() {
+async fn server_restarts_are_followed_and_nothing_is_gone() {
     let files = tempfile::tempdir().expect("a directory");
     let start = async || {
         let (store, _) = Durable::open(files.path().join("data"), DurableOptions::default()).expect("opened");
@@ -434,7 +434,7 @@ async fn a_server_that_restarts_is_followed_and_nothing_is_taken_to_be_gone() {
 /// Two replicas fight for the lease; the process of the one that leads is stopped in the middle of a
 /// reconcile, as with SIGSTOP.
 #[tokio::test]
-async fn a_leader_that_stood_still_in_a_reconcile_wakes_up_and_writes_nothing() {
+async fn leaders_suspended_in_a_reconcile_write_nothing() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let election = |identity: &str| {

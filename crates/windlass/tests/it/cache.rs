@@ -330,7 +330,7 @@ async fn a_live_list_goes_on_where_a_page_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_is_counted_by_kind_over_all_watches_and_clusters() {
+async fn decode_failures_are_counted_by_kind_across_clusters() {
     #[derive(kube::CustomResource, Clone, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
     #[kube(group = "petstore.example.com", version = "v1", kind = "Pet", root = "Odd", namespaced)]
     struct OddSpec {

@@ -142,7 +142,7 @@ async fn a_stream_and_metadata_of_another_kind_wake_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_panics_starts_over_and_a_delay_without_end_stops_nobody() {
+async fn panicking_streams_restart_and_endless_delays_are_fine() {
     let bench = Bench::start().await;
     let log: Log<String> = Log::default();
     let seen = log.clone();
@@ -200,7 +200,7 @@ async fn a_poll_wakes_keys_at_start_and_at_intervals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_panics_and_timeouts_are_retried_and_terminal_errors_are_not() {
+async fn all_failures_but_terminal_errors_are_retried() {
     let bench = Bench::start().await;
     let attempts: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
     let counted = Arc::clone(&attempts);

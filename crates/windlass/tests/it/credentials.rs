@@ -215,7 +215,7 @@ async fn a_revoked_token_is_replaced_and_watches_and_writes_go_on() {
 }
 
 #[tokio::test]
-async fn a_token_that_runs_out_is_replaced_and_watches_and_writes_go_on() {
+async fn watches_and_writes_survive_an_expired_token() {
     if let Some(directory) = part() {
         return teach(&directory).await;
     }
@@ -225,7 +225,7 @@ async fn a_token_that_runs_out_is_replaced_and_watches_and_writes_go_on() {
     let first = clock.token(&bench).await;
     pod.install(&first);
     bench.create(&pet("thor")).await;
-    let mut operator = pod.start("credentials::a_token_that_runs_out_is_replaced_and_watches_and_writes_go_on");
+    let mut operator = pod.start("credentials::watches_and_writes_survive_an_expired_token");
     taught(&bench, "thor").await;
 
     // It runs out, with its successor in place: the next write finds out, and is not lost. The watch,

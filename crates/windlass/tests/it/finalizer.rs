@@ -134,7 +134,7 @@ impl Finalize<Pet> for Unlabels {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_the_cleanup_takes_out_of_the_selection_goes_all_the_same() {
+async fn objects_deselected_by_their_cleanup_are_still_removed() {
     let bench = Bench::start().await;
     let mut manager = bench.manager();
     let scope = Scope::default().labels("own=true");
@@ -174,7 +174,7 @@ async fn unlabel(bench: &Bench) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_leaves_the_selection_during_the_cleanup_is_cleaned_up() {
+async fn objects_deselected_during_cleanup_are_cleaned_up() {
     let scope = Scope::default().labels("own=true");
     let (bench, running, log, broken) = selected(Controller::new("pet").scope(scope)).await;
     bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");

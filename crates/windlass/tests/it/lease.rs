@@ -93,7 +93,7 @@ async fn settings_that_cannot_work_fail_the_build() {
 }
 
 #[tokio::test]
-async fn what_a_leader_reported_last_is_written_before_it_gives_the_lease_back() {
+async fn last_events_are_written_before_the_lease_is_released() {
     let bench = Bench::start().await;
     let builder = Manager::builder(bench.kube.clone()).leader_election(patient("a"));
     let mut manager = builder.build().expect("built");
@@ -167,7 +167,7 @@ async fn a_replica_cut_off_steps_down_and_rejoins() {
 
 /// What a reconcile left to others: an event, and a write of a task of its own.
 #[tokio::test(start_paused = true)]
-async fn what_a_leader_began_when_it_was_cut_off_does_not_leave_when_the_network_is_back() {
+async fn writes_of_a_cut_off_leader_are_never_sent() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let (log, cut) = (Log::default(), Arc::new(AtomicBool::new(false)));
@@ -232,7 +232,7 @@ fn uneven() -> LeaderElection {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_whose_write_is_stopped_with_the_lease_does_not_end_the_manager() {
+async fn writes_stopped_with_the_lease_keep_the_manager_running() {
     for client in [switchable, without_leases] {
         let bench = Bench::start().await;
         bench.create(&pet("thor")).await;
@@ -378,7 +378,7 @@ async fn a_term_begins_when_the_workers_of_the_last_one_are_gone() {
 
 /// It once waited for ever, healthy and of no use to anybody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_replica_whose_work_does_not_end_with_its_lease_ends_with_an_error() {
+async fn work_that_outlasts_its_lease_is_an_error() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let cut = Arc::new(AtomicBool::new(false));
@@ -430,7 +430,7 @@ async fn a_leader_that_was_stopped_and_wakes_up_writes_nothing() {
 /// The network is cut: a connection is accepted, and its handshake is answered only after the lease is
 /// lost.
 #[tokio::test]
-async fn a_write_that_waits_for_its_connection_does_not_leave_after_the_lease_is_lost() {
+async fn writes_waiting_to_connect_end_with_the_lease() {
     let server = Server::builder().token("replica", User::admin()).start().await.expect("started");
     let authority = Authority::generate().expect("an authority");
     let listener = server.listen("127.0.0.1:0".parse().expect("an address"), &authority).await.expect("listening");

@@ -329,7 +329,7 @@ async fn a_task_that_panics_is_named() {
 
 /// Their own end of the stop comes last, or at the same moment as the manager's: neither is too early.
 #[tokio::test(start_paused = true)]
-async fn tasks_that_end_on_their_own_once_the_stop_has_begun_are_no_failure() {
+async fn tasks_that_end_during_the_stop_are_no_failure() {
     let bench = Bench::start().await;
     let (told, log) = (CancellationToken::new(), Log::default());
     let signal = CancellationToken::new();

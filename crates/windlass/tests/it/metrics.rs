@@ -96,7 +96,7 @@ fn families(registry: &Registry, prefixes: &[&str]) -> BTreeMap<String, (String,
 }
 
 #[tokio::test(start_paused = true)]
-async fn controllers_and_queues_are_shown_as_controller_runtime_shows_them() {
+async fn metrics_are_those_of_controller_runtime() {
     let bench = Bench::start().await;
     let mut manager = bench.manager();
     let seen: Mutex<HashSet<ObjectKey>> = Mutex::default();

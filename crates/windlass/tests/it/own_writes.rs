@@ -165,7 +165,7 @@ async fn a_write_is_seen_in_a_scope_of_fields_that_it_is_part_of() {
 
 /// Lists leave the kind out of their items.
 #[tokio::test]
-async fn an_object_of_a_kind_known_at_run_time_says_what_it_is_wherever_it_comes_from() {
+async fn dynamic_objects_always_say_their_kind() {
     let bench = Bench::start().await;
     let client = bench.client();
     client.create(&map("default", "m")).await.expect("created");
@@ -180,7 +180,7 @@ async fn an_object_of_a_kind_known_at_run_time_says_what_it_is_wherever_it_comes
 }
 
 #[tokio::test]
-async fn an_object_whose_last_finalizer_is_removed_is_gone_however_that_is_done() {
+async fn removing_the_last_finalizer_removes_the_object() {
     const HELD: &str = "example.com/held";
     let bench = Bench::start().await;
     let (client, silence) = silenced(&bench);
@@ -338,7 +338,7 @@ fn delayed(
 }
 
 #[tokio::test]
-async fn a_write_that_is_answered_after_the_own_deletion_brings_nothing_back() {
+async fn writes_answered_after_own_deletion_restore_nothing() {
     let bench = Bench::start().await;
     let (client, allow, waiting) = delayed(&bench, |request| {
         request.method() == http::Method::PATCH || request.uri().query().is_some_and(|query| query.contains("watch="))

@@ -250,11 +250,11 @@ async fn write_names(identity: String) {
 }
 
 #[tokio::test]
-async fn a_leader_whose_process_was_stopped_wakes_up_and_writes_nothing() {
+async fn suspended_leaders_write_nothing_when_they_wake() {
     if let Some(identity) = part() {
         return write_names(identity).await;
     }
-    const SELF: &str = "process::a_leader_whose_process_was_stopped_wakes_up_and_writes_nothing";
+    const SELF: &str = "process::suspended_leaders_write_nothing_when_they_wake";
     let server = Server::builder().token("replica", User::admin()).start().await.expect("started");
     let authority = Authority::generate().expect("made");
     let listener = server.listen("127.0.0.1:0".parse().expect("an address"), &authority).await.expect("listening");

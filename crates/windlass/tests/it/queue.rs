@@ -86,7 +86,7 @@ async fn what_happens_now_overtakes_the_first_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_is_reconciled_again_periodically_behind_what_happens_now() {
+async fn periodic_reconciles_come_after_current_events() {
     let bench = Bench::start().await;
     for name in ["a", "b", "c"] {
         bench.create(&pet(name)).await;

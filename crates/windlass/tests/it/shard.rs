@@ -124,7 +124,7 @@ async fn leases(bench: &Bench) -> Vec<Lease> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_with_another_number_of_shards_waits_until_the_others_are_gone() {
+async fn replicas_wait_for_those_with_another_shard_count() {
     let bench = with_pets().await;
     let watchman = Watchman::default();
     let first = Running::start(replica(bench.kube.clone(), "b", &watchman));
@@ -170,7 +170,7 @@ fn slow_to_take(bench: &Bench) -> (kube::Client, Log<&'static str>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_that_start_together_with_two_numbers_of_shards_share_no_key() {
+async fn replicas_with_different_shard_counts_share_no_key() {
     let bench = with_pets().await;
     let watchman = Watchman::default();
     let (client, tried) = slow_to_take(&bench);
@@ -212,7 +212,7 @@ async fn a_change_of_the_number_of_shards_is_seen_by_who_takes_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_of_other_replicas_are_not_taken_and_odd_names_are_refused() {
+async fn keys_of_others_are_not_taken_and_odd_names_refused() {
     let bench = with_pets().await;
     let done = || from_key_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
     let mut managers = Vec::new();
@@ -260,7 +260,7 @@ async fn replicas_that_join_and_leave_share_the_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_shards_of_a_replica_that_crashed_are_taken_when_they_run_out() {
+async fn shards_of_crashed_replicas_are_taken_on_expiry() {
     let bench = with_pets().await;
     let watchman = Watchman::default();
     let crashing = tokio::spawn(replica(bench.kube.clone(), "a", &watchman).run_until(CancellationToken::new()));
@@ -276,7 +276,7 @@ async fn the_shards_of_a_replica_that_crashed_are_taken_when_they_run_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_is_cut_off_drops_its_work_before_another_takes_it() {
+async fn cut_off_replicas_drop_their_work_before_takeover() {
     let bench = with_pets().await;
     let watchman = Watchman::default();
     let cut = Arc::new(AtomicBool::new(false));

@@ -206,7 +206,7 @@ async fn deleted_keys_that_still_wait_are_handed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_keys_are_handed_over_though_giving_back_is_refused_at_first() {
+async fn deleted_keys_are_handed_over_after_a_refused_release() {
     let (bench, failed) = (Bench::start().await, Failed::default());
     gone_pets_are_handed_over(&bench, &unable_to_give_back(&bench, Fault::Refused, 2, &failed)).await;
     let tries = failed.lock().expect("not poisoned").clone();
@@ -214,7 +214,7 @@ async fn deleted_keys_are_handed_over_though_giving_back_is_refused_at_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_keys_are_handed_over_though_giving_back_is_not_answered_at_first() {
+async fn deleted_keys_are_handed_over_after_a_lost_release() {
     let (bench, failed) = (Bench::start().await, Failed::default());
     gone_pets_are_handed_over(&bench, &unable_to_give_back(&bench, Fault::Unanswered, 1, &failed)).await;
     let tries = failed.lock().expect("not poisoned").clone();
@@ -271,12 +271,12 @@ async fn gone_pets_are_found_after_shards_ran_out(drains: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_come_up_while_their_shard_runs_out_are_not_forgotten() {
+async fn keys_of_an_expiring_shard_are_not_forgotten() {
     gone_pets_are_found_after_shards_ran_out(false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_come_up_while_a_shard_that_is_drained_runs_out_are_not_forgotten() {
+async fn keys_of_an_expiring_drained_shard_are_not_forgotten() {
     gone_pets_are_found_after_shards_ran_out(true).await;
 }
 
@@ -321,7 +321,7 @@ async fn deleted_keys_are_handed_over_to_more_shards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_stops_slowly_keeps_only_the_shard_in_which_it_works() {
+async fn slowly_stopping_replicas_keep_only_their_busy_shard() {
     let bench = Bench::start().await;
     bench.create(&pet("busy")).await;
     create(&bench, "idle").await;
@@ -353,7 +353,7 @@ async fn a_replica_that_stops_slowly_keeps_only_the_shard_in_which_it_works() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_deleted_while_a_replica_stops_slowly_is_left_to_the_others() {
+async fn deletions_during_a_slow_stop_go_to_other_replicas() {
     let bench = Bench::start().await;
     create(&bench, "busy").await;
     create(&bench, "idle").await;

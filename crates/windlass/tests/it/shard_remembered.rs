@@ -122,17 +122,17 @@ async fn pets_are_deleted_between_two_holders(crashes: bool, successor: &str) {
 const LEFT: &str = "windlass.dev/left-keys";
 
 #[tokio::test(start_paused = true)]
-async fn what_is_deleted_between_a_replica_that_stopped_and_its_successor_is_not_lost() {
+async fn deletions_between_a_stop_and_a_successor_are_kept() {
     pets_are_deleted_between_two_holders(false, "c").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_deleted_between_a_replica_that_crashed_and_its_successor_is_not_lost() {
+async fn deletions_between_a_crash_and_a_successor_are_kept() {
     pets_are_deleted_between_two_holders(true, "c").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_deleted_between_a_replica_that_crashed_and_its_namesake_is_not_lost() {
+async fn deletions_between_a_crash_and_a_namesake_are_kept() {
     pets_are_deleted_between_two_holders(true, "a").await;
 }
 
@@ -192,7 +192,7 @@ async fn shards_run_out(stops: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_of_shards_that_ran_out_reach_another_replica_that_takes_them() {
+async fn keys_of_expired_shards_reach_the_next_replica() {
     shards_run_out(false).await;
 }
 

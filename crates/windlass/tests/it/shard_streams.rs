@@ -45,7 +45,7 @@ fn replica(
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_of_a_stream_that_come_before_their_shard_is_held_are_reconciled() {
+async fn stream_keys_before_their_shard_is_held_are_reconciled() {
     let (bench, log) = (Bench::start().await, Log::default());
     let keys = || stream::iter((0..20).map(key)).boxed();
     let (running, _) = replica(bench.kube.clone(), "a", &log, keys);
@@ -80,7 +80,7 @@ async fn keys_enqueued_before_their_shard_is_held_are_reconciled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_of_a_stream_that_come_while_shards_change_hands_are_reconciled() {
+async fn stream_keys_during_a_handover_are_reconciled() {
     let (bench, log) = (Bench::start().await, Log::default());
     let (keys, _) = broadcast::channel::<ObjectKey>(10_000);
     let source = keys.clone();

@@ -169,7 +169,7 @@ async fn a_draft_changes_no_other_object_of_the_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_draft_of_an_older_state_is_committed_where_it_is_in_nobodys_way() {
+async fn stale_drafts_are_committed_where_nothing_conflicts() {
     let bench = Bench::start().await;
     let client = bench.client();
     let old = Arc::new(client.create(&pet("thor")).await.expect("created"));
@@ -312,7 +312,7 @@ async fn a_draft_keeps_what_it_does_not_know_in_lists() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_draft_whose_status_was_refused_goes_on_from_what_was_patched() {
+async fn drafts_continue_after_a_refused_status() {
     let bench = Bench::start().await;
     let refuse = Arc::new(AtomicBool::new(true));
     let refusing = Arc::clone(&refuse);

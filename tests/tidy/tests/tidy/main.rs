@@ -1,8 +1,9 @@
 //! The structure of the source: modules of a crate do not form cycles, crates depend on each other in one direction, and
-//! no crate is too large to be understood and compiled as a whole.
+//! no crate is too large to be understood and compiled as a whole. The map in ARCHITECTURE.md names every module, and names
+//! of tests are short.
 //!
 //! Sources are read as text. What a module uses are the paths in it that start with `crate::`, `super::` or `self::`, in
-//! `use` declarations and elsewhere; tests do not count. Only the top-level modules of a crate are compared: what is below
+//! `use` declarations and elsewhere; a name that the root re-exports leads to its module, and tests do not count. Only the top-level modules of a crate are compared: what is below
 //! one of them is one unit.
 #![allow(clippy::unwrap_used)]
 
@@ -13,9 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The most lines that the sources of a crate may have. The aim is 40,000: `windlass-server` has to shrink by what can move
-/// into the crates below it, and this number with it.
-const LARGEST_CRATE: usize = 42_000;
+/// The most lines that the sources of a crate may have.
+const LARGEST_CRATE: usize = 40_000;
 
 /// Cycles that were there when this check was. The list may only get shorter: a cycle that is broken must be taken out,
 /// and a new one must not be added.
@@ -41,10 +41,7 @@ const KNOWN_CYCLES: &[(&str, &[&str])] = &[
             "up",
         ],
     ),
-    ("windlass-container", &["parent", "user_namespace"]),
-    ("windlass-kwok", &["cel", "stage"]),
     ("windlass-node", &["pod", "runtime", "volumes"]),
-    ("windlass-scheduler", &["node", "pod"]),
     ("windlass-scheduler", &["metrics", "program", "state", "writes"]),
     (
         "windlass-server",
@@ -54,17 +51,11 @@ const KNOWN_CYCLES: &[(&str, &[&str])] = &[
             "audit",
             "authn",
             "authz",
-            "bootstrap",
-            "catalog",
             "computed",
             "flow_control",
-            "health",
             "registry",
-            "remote",
             "render",
             "reviews",
-            "state",
-            "streams",
             "versions",
         ],
     ),
@@ -92,15 +83,8 @@ fn names() -> BTreeSet<String> {
 fn modules_of_a_crate_form_no_cycle() {
     let mut found = BTreeMap::new();
     for name in names() {
-        let graph = source::graph(&crates().join(&name).join("src"));
-        for cycle in cycles::cycles(&graph) {
-            let edges: Vec<String> = cycle
-                .iter()
-                .flat_map(|from| {
-                    graph[from].iter().filter(|to| cycle.contains(*to)).map(move |to| format!("{from} -> {to}"))
-                })
-                .collect();
-            found.insert((name.clone(), cycle), edges.join(", "));
+        for (cycle, edges) in module_cycles(&crates().join(&name).join("src")) {
+            found.insert((name.clone(), cycle), edges);
         }
     }
     let set = |modules: &[&str]| modules.iter().map(|module| (*module).to_owned()).collect::<BTreeSet<String>>();
@@ -117,6 +101,44 @@ fn modules_of_a_crate_form_no_cycle() {
             cycle.1
         );
     }
+}
+
+/// The cycles of the modules below a directory, and what makes each of them.
+fn module_cycles(directory: &Path) -> Vec<(BTreeSet<String>, String)> {
+    let graph = source::graph(directory);
+    let edges = |cycle: &BTreeSet<String>| {
+        let edges = cycle.iter().flat_map(|from| graph[from].iter().map(move |to| (from, to)));
+        let edges = edges.filter(|(_, to)| cycle.contains(*to)).map(|(from, to)| format!("{from} -> {to}"));
+        edges.collect::<Vec<_>>().join(", ")
+    };
+    cycles::cycles(&graph).into_iter().map(|cycle| (cycle.clone(), edges(&cycle))).collect()
+}
+
+#[test]
+fn a_planted_cycle_is_found() {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("planted");
+    let check = |name: &str, files: &[(&str, &str)], expected: &[&str]| {
+        let directory = root.join(name);
+        drop(fs::remove_dir_all(&directory));
+        for (path, text) in files {
+            let path = directory.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let found: Vec<String> = module_cycles(&directory).into_iter().map(|(_, edges)| edges).collect();
+        assert_eq!(found, expected, "{name}");
+    };
+    let lib = ("lib.rs", "mod a;\nmod b;\npub use b::{Made, inner::Deep as Renamed};\n");
+    check("no cycle", &[lib, ("a.rs", "use crate::b::Made;"), ("b.rs", "use std::fs;")], &[]);
+    check(
+        "direct",
+        &[lib, ("a.rs", "use crate::b::Made;"), ("b/inner.rs", "fn f() { super::super::a::g() }")],
+        &["a -> b, b -> a"],
+    );
+    check("through the root", &[lib, ("a.rs", "use crate::Renamed;"), ("b.rs", "use crate::a;")], &["a -> b, b -> a"]);
+    let tests = ("b.rs", "pub struct Made;\n#[cfg(test)]\nmod tests {\n    use crate::a;\n}\n");
+    check("only tests", &[lib, ("a.rs", "use crate::Made;"), tests], &[]);
+    fs::remove_dir_all(root).unwrap();
 }
 
 #[test]
@@ -138,5 +160,42 @@ fn no_crate_is_too_large() {
         let lines: usize =
             source::files(&crates().join(&name).join("src")).values().map(|text| text.lines().count()).sum();
         assert!(lines <= LARGEST_CRATE, "{name} has {lines} lines");
+    }
+}
+
+/// Modules are named in the section of their crate. Commands are not: each is a file of its name.
+#[test]
+fn architecture_names_every_module() {
+    let page = fs::read_to_string(crates().join("../ARCHITECTURE.md")).unwrap();
+    let mut missing = Vec::new();
+    for name in names() {
+        let heading = format!("`crates/{name}`");
+        let section = page.split("\n### ").find(|section| section.lines().next().unwrap().contains(&heading));
+        let section = section.unwrap_or_else(|| panic!("ARCHITECTURE.md has no section about {name}"));
+        let mentions = section.split('`').skip(1).step_by(2);
+        let named: BTreeSet<&str> = mentions.filter_map(|mention| mention.split(['/', '.', ':']).next()).collect();
+        for (module, text) in source::files(&crates().join(&name).join("src")) {
+            let [module] = module.as_slice() else { continue };
+            let is_command = text.starts_with("//! `windlass ");
+            if !is_command && module != "tests" && !named.contains(module.as_str()) {
+                missing.push(format!("{name}: {module}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "ARCHITECTURE.md does not name these modules: {missing:#?}");
+}
+
+#[test]
+fn names_of_tests_are_short() {
+    for name in names() {
+        for directory in ["src", "tests"].map(|part| crates().join(&name).join(part)) {
+            let files = if directory.is_dir() { source::files(&directory) } else { BTreeMap::new() };
+            for text in files.values() {
+                let functions = text.split("fn ").skip(1).map(|after| after.split(['(', '<']).next().unwrap());
+                let long: Vec<&str> =
+                    functions.filter(|function| function.len() > 60 && !function.contains(' ')).collect();
+                assert!(long.is_empty(), "names of more than 60 characters in {}: {long:?}", directory.display());
+            }
+        }
     }
 }

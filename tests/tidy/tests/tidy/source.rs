@@ -40,6 +40,7 @@ pub(crate) fn graph(directory: &Path) -> Graph {
         .collect();
     let tops: BTreeSet<&String> = files.keys().filter_map(|module| module.first()).collect();
     let mut graph: Graph = tops.iter().map(|top| ((*top).clone(), BTreeSet::new())).collect();
+    let exports = files.get(&Vec::new()).map(|root| root_exports(root, &tops)).unwrap_or_default();
     for (module, text) in &files {
         // What the root uses is no edge: it declares everything.
         let Some(top) = module.first() else { continue };
@@ -47,10 +48,34 @@ pub(crate) fn graph(directory: &Path) -> Graph {
             continue;
         }
         let used = paths(without_inline_tests(text)).into_iter().filter_map(|path| top_of(&path, module));
-        let used = used.filter(|used| used != top && tops.contains(used));
+        let used = used.filter_map(|used| if tops.contains(&used) { Some(used) } else { exports.get(&used).cloned() });
+        let used = used.filter(|used| used != top);
         graph.get_mut(top).unwrap().extend(used);
     }
     graph
+}
+
+/// What the root of a crate imports from its modules, by name: any module can say `crate::Name` for it.
+fn root_exports(root: &str, tops: &BTreeSet<&String>) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for statement in root.split(';') {
+        let Some((before, tree)) = statement.rsplit_once("use ") else { continue };
+        if !(before.is_empty() || before.ends_with(char::is_whitespace)) {
+            continue;
+        }
+        let mut paths = Vec::new();
+        spell_out("", tree.trim(), &mut paths);
+        for path in paths {
+            let path = path.trim_start_matches("crate::").trim_start_matches("self::");
+            let (path, renamed) = path.split_once(" as ").map_or((path, None), |(path, name)| (path, Some(name)));
+            let mut parts = path.split("::").map(str::trim);
+            let (Some(top), Some(last)) = (parts.next(), parts.last()) else { continue };
+            if tops.contains(&top.to_owned()) {
+                found.insert(renamed.unwrap_or(last).trim().to_owned(), top.to_owned());
+            }
+        }
+    }
+    found
 }
 
 /// The names of modules that are compiled for tests only and have files of their own.
@@ -119,8 +144,7 @@ fn path_length(text: &str) -> usize {
 
 fn spell_out(prefix: &str, path: &str, found: &mut Vec<String>) {
     let Some((before, group)) = path.split_once('{') else {
-        let path = path.split(" as ").next().unwrap_or(path).trim();
-        found.push(format!("{prefix}{path}"));
+        found.push(format!("{prefix}{}", path.trim()));
         return;
     };
     let prefix = format!("{prefix}{}", before.trim());
@@ -139,6 +163,7 @@ fn spell_out(prefix: &str, path: &str, found: &mut Vec<String>) {
 /// The top-level module that a path leads to, seen from a module.
 fn top_of(path: &str, module: &[String]) -> Option<String> {
     let mut at = module.to_vec();
+    let path = path.split(" as ").next().unwrap_or(path);
     for part in path.split("::") {
         match part {
             "crate" => at.clear(),
@@ -155,12 +180,22 @@ fn paths_are_spelled_out() {
     let found = paths(
         "use crate::a::{self, b::{C, D as E}};\nfn f() { super::g::h(); self::i::<crate::j::K>() } mycrate::x::y",
     );
-    let expected = ["crate::a::self", "crate::a::b::C", "crate::a::b::D", "super::g::h", "self::i::", "crate::j::K"];
+    let expected =
+        ["crate::a::self", "crate::a::b::C", "crate::a::b::D as E", "super::g::h", "self::i::", "crate::j::K"];
     assert_eq!(found, expected);
     let module = |path: &str| path.split("::").map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(top_of("super::g::h", &module("a::b")).as_deref(), Some("a"));
     assert_eq!(top_of("super::g::h", &module("a")).as_deref(), Some("g"));
     assert_eq!(top_of("crate::j::K", &module("a::b")).as_deref(), Some("j"));
+}
+
+#[test]
+fn root_exports_lead_to_their_modules() {
+    let root = "mod a;\nmod b;\npub use a::{A, deep::{B, C as D}};\npub(crate) use self::b::E as F;\nuse std::fs;\n";
+    let (a, b) = ("a".to_owned(), "b".to_owned());
+    let found = root_exports(root, &BTreeSet::from([&a, &b]));
+    let found: Vec<(&str, &str)> = found.iter().map(|(name, module)| (name.as_str(), module.as_str())).collect();
+    assert_eq!(found, [("A", "a"), ("B", "a"), ("D", "a"), ("F", "b")]);
 }
 
 #[test]

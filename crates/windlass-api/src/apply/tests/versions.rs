@@ -104,7 +104,7 @@ fn what_another_owns_under_another_name_stays() {
 }
 
 #[test]
-fn an_applier_that_moves_on_gives_back_what_it_had_in_its_old_version() {
+fn appliers_give_up_fields_of_their_old_version() {
     let versions = Renaming::new();
     let mut host = Host::new(&versions);
     host.apply("m1", &json!({"host": "x", "extra": "e"}), false).unwrap();
@@ -131,7 +131,7 @@ fn an_update_takes_from_owners_in_their_version() {
 }
 
 #[test]
-fn owners_that_cannot_be_read_fail_an_apply_and_are_forgotten_by_an_update() {
+fn unreadable_owners_fail_applies_and_not_updates() {
     let versions = Renaming::new();
     let mut host = Host::new(&versions);
     host.apply("m1", &json!({"host": "x"}), false).unwrap();

@@ -184,7 +184,7 @@ fn a_restart_stops_and_starts_the_same_program() {
 }
 
 #[test]
-fn a_restart_while_the_next_program_is_prepared_does_not_start_it_early() {
+fn restarts_do_not_start_the_next_program_early() {
     let mut bench = Bench::running();
     bench.step(saved("src/lib.rs"));
     bench.later(30);
@@ -197,7 +197,7 @@ fn a_restart_while_the_next_program_is_prepared_does_not_start_it_early() {
 }
 
 #[test]
-fn a_build_that_ends_while_another_program_is_prepared_comes_after_it() {
+fn builds_wait_for_the_program_being_prepared() {
     let mut bench = Bench::running();
     bench.step(saved("src/lib.rs"));
     bench.later(30);

@@ -126,7 +126,7 @@ fn a_definition_is_deleted_with_its_objects() {
 }
 
 #[test]
-fn what_custom_resources_own_goes_when_their_definition_is_replaced() {
+fn dependents_go_when_a_definition_is_replaced() {
     kubectl!(cluster, k);
     define(&k);
     let gadgets: Vec<String> = (0..40).map(|at| gadget(&format!("g{at}"), "{colour: red}")).collect();

@@ -173,7 +173,7 @@ fn forward(machine: &Machine, what: &str) -> (Running, String) {
 
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(crate::process::PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(crate::process::OUTPUT_TIMEOUT)).unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();

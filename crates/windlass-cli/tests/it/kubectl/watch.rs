@@ -34,7 +34,7 @@ fn a_watch_of_one_object_sees_only_that() {
 }
 
 #[test]
-fn a_watch_with_a_selector_sees_objects_come_into_it_and_leave_it() {
+fn selector_watches_see_objects_enter_and_leave() {
     kubectl!(cluster, k);
     let watch = k.spawn("get roles -l tier=front --watch-only --output-watch-events --no-headers");
     // The watch has no first list, so only what follows its start is seen.

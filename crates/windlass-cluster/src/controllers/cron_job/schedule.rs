@@ -1,4 +1,4 @@
-//! Cron schedules: five fields or a descriptor, in a time zone.
+//! When cron schedules come, in a time zone. How they are written is [`windlass_api::validation::cron`]'s.
 //!
 //! As in the parser upstream uses (robfig/cron), a day matches by month and week day if both are
 //! unrestricted or one is, and by either if both are given.
@@ -6,61 +6,10 @@
 use k8s_openapi::jiff::civil::{Date, DateTime, Time};
 use k8s_openapi::jiff::tz::{AmbiguousOffset, TimeZone};
 use k8s_openapi::jiff::{SignedDuration, Timestamp, ToSpan as _};
+use windlass_api::validation::cron::{self, Field, Rule};
 
-const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 /// A schedule that has no time within this many days never has one (a leap day takes up to eight years).
 const HORIZON: i32 = 366 * 9;
-
-/// A set of numbers below 64.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Field {
-    bits: u64,
-    /// Whether it was given as a star.
-    any: bool,
-}
-
-impl Field {
-    fn has(self, number: i8) -> bool {
-        self.bits & (1 << number) != 0
-    }
-
-    fn parse(text: &str, least: u64, most: u64, names: &[&str]) -> Option<Self> {
-        let number = |text: &str| match names.iter().position(|name| name.eq_ignore_ascii_case(text)) {
-            Some(at) => Some(at as u64 + least),
-            None => text.parse().ok(),
-        };
-        let mut field = Self { bits: 0, any: false };
-        for part in text.split(',').filter(|part| !part.is_empty()) {
-            let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
-            let (first, last) = match range.split_once('-') {
-                Some((first, last)) => (number(first)?, number(last)?),
-                None if range == "*" || range == "?" => (least, most),
-                // With a step a single number is where to begin.
-                None => (number(range)?, if step.is_some() { most } else { number(range)? }),
-            };
-            let step: u64 = step.map_or(Some(1), |step| step.parse().ok())?;
-            field.any |= (range == "*" || range == "?") && step == 1;
-            if first < least || last > most || first > last || step == 0 {
-                return None;
-            }
-            let mut at = first;
-            while at <= last {
-                field.bits |= 1 << at;
-                at += step;
-            }
-        }
-        (field.bits != 0).then_some(field)
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Rule {
-    /// Minute, hour, day of the month, month, day of the week.
-    Fields([Field; 5]),
-    /// A fixed time after the last.
-    Every(SignedDuration),
-}
 
 /// When something is to happen.
 #[derive(Debug, Clone)]
@@ -72,34 +21,9 @@ pub(super) struct Schedule {
 impl Schedule {
     /// Reads a schedule; nothing if it cannot be understood.
     pub(super) fn parse(text: &str, zone: TimeZone) -> Option<Self> {
-        let (text, zone) = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
-            Some(rest) => {
-                let (name, rest) = rest.split_once(' ')?;
-                (rest.trim(), time_zone(name)?)
-            }
-            None => (text, zone),
-        };
-        let fields = match text {
-            "@yearly" | "@annually" => "0 0 1 1 *",
-            "@monthly" => "0 0 1 * *",
-            "@weekly" => "0 0 * * 0",
-            "@daily" | "@midnight" => "0 0 * * *",
-            "@hourly" => "0 * * * *",
-            other => other,
-        };
-        if let Some(duration) = fields.strip_prefix("@every ") {
-            return Some(Self { rule: Rule::Every(every(duration)?), zone });
-        }
-        let parts: Vec<&str> = fields.split_whitespace().collect();
-        let [minute, hour, day, month, week_day] = parts.as_slice() else { return None };
-        let fields = [
-            Field::parse(minute, 0, 59, &[])?,
-            Field::parse(hour, 0, 23, &[])?,
-            Field::parse(day, 1, 31, &[])?,
-            Field::parse(month, 1, 12, &MONTHS)?,
-            Field::parse(week_day, 0, 6, &DAYS)?,
-        ];
-        Some(Self { rule: Rule::Fields(fields), zone })
+        let schedule = cron::parse(text).ok()?;
+        let zone = schedule.zone.map_or(Some(zone), time_zone)?;
+        Some(Self { rule: schedule.rule, zone })
     }
 
     /// The time zone of the schedule.
@@ -111,7 +35,7 @@ impl Schedule {
     pub(super) fn next(&self, after: Timestamp) -> Option<Timestamp> {
         let fields = match &self.rule {
             Rule::Every(duration) => {
-                let next = after.checked_add(*duration).ok()?;
+                let next = after.checked_add(SignedDuration::try_from(*duration).ok()?).ok()?;
                 return Timestamp::from_second(next.as_second()).ok();
             }
             Rule::Fields(fields) => fields,
@@ -156,27 +80,6 @@ fn matches_day([_, _, day, month, week_day]: &[Field; 5], date: Date) -> bool {
     let by_day = day.has(date.day());
     let by_week = week_day.has(date.weekday().to_sunday_zero_offset());
     month.has(date.month()) && if day.any || week_day.any { by_day && by_week } else { by_day || by_week }
-}
-
-/// A duration as Go writes them, no shorter than a second.
-fn every(text: &str) -> Option<SignedDuration> {
-    let mut rest = text;
-    let mut total = 0.0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(digits);
-        let (factor, length) = match tail.as_bytes() {
-            [b'm', b's', ..] => (0.001, 2),
-            [b'h', ..] => (3600.0, 1),
-            [b'm', ..] => (60.0, 1),
-            [b's', ..] => (1.0, 1),
-            _ => return None,
-        };
-        total += number.parse::<f64>().ok()? * factor;
-        rest = &tail[length..];
-    }
-    let seconds = (total as i64).max(1);
-    Some(SignedDuration::from_secs(seconds))
 }
 
 /// A time zone by name.

@@ -69,7 +69,7 @@ impl Mutation {
                     let may_change = !again || (policy.reinvoked && self.asked.contains(&id));
                     let turn = Turn { request: Arc::clone(request), policy: Arc::clone(policy), view, params };
                     let (turn, found) =
-                        request.api.sidings.run(request.qualified(), long, move || turn.take(may_change)).await?;
+                        request.api.offload.run(request.qualified(), long, move || turn.take(may_change)).await?;
                     let found = match found? {
                         Outcome::Passed => continue,
                         Outcome::Failed(why) => vec![why],

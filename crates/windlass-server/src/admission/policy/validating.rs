@@ -63,7 +63,7 @@ pub(in crate::admission) async fn validate(
                 let (policy, view) = (Arc::clone(&bound.policy), Arc::clone(&views[view]));
                 let long = view.is_long(&policy, &params);
                 let work = move || decide(&policy, view.input(&policy, &params));
-                for denial in request.api.sidings.run(request.qualified(), long, work).await? {
+                for denial in request.api.offload.run(request.qualified(), long, work).await? {
                     act(binding, &prefix, denial, &mut denied, warnings);
                 }
             }

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_addresses_and_ports_are_left_to_those_who_name_them() {
+    fn automatic_allocation_avoids_the_first_addresses_and_ports() {
         for _ in 0..10_000 {
             let address: Ipv4Addr = random_address().parse().expect("an address");
             assert!(address >= Ipv4Addr::new(10, 96, 1, 1) && address <= Ipv4Addr::new(10, 96, 255, 254), "{address}");

@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{check_refused, everywhere, refused};
 
 /// Longer than anything takes; a test that waits this long has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(CustomResource, Clone, Debug, Deserialize, PartialEq, Serialize, JsonSchema)]
 #[kube(group = "test.windlass.dev", version = "v1", kind = "Gadget", namespaced, status = "GadgetStatus")]
@@ -125,7 +125,7 @@ async fn a_definition_takes_its_objects_with_it() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_of_every_deletion_before_it_ends_with_its_definition() {
+async fn watches_see_all_deletions_before_their_definition_goes() {
     everywhere(async |client: Client| {
         let definitions = define(&client).await;
         let gadgets: Api<Gadget> = Api::default_namespaced(client.clone());
@@ -135,7 +135,7 @@ async fn a_watch_tells_of_every_deletion_before_it_ends_with_its_definition() {
         }
         let events = gadgets.watch(&WatchParams::default(), "0").await.unwrap();
         definitions.delete(Gadget::crd_name(), &DeleteParams::default()).await.unwrap();
-        let events: Vec<_> = tokio::time::timeout(PATIENCE, events.try_collect()).await.expect("it ends").unwrap();
+        let events: Vec<_> = tokio::time::timeout(WATCH_TIMEOUT, events.try_collect()).await.expect("it ends").unwrap();
         let names = |wanted: fn(&WatchEvent<Gadget>) -> Option<&Gadget>| {
             events.iter().filter_map(wanted).map(kube::ResourceExt::name_any).collect::<Vec<_>>()
         };
@@ -176,7 +176,7 @@ async fn a_watcher_recovers_when_a_definition_returns() {
                     }
                 }
             };
-            let seen = tokio::time::timeout(PATIENCE, seen).await.expect("the watcher comes back");
+            let seen = tokio::time::timeout(WATCH_TIMEOUT, seen).await.expect("the watcher comes back");
             assert_eq!(seen.uid(), second.uid());
             let uid = definitions.get(Gadget::crd_name()).await.unwrap().uid().unwrap();
             definitions.delete(Gadget::crd_name(), &DeleteParams::default()).await.unwrap();

@@ -13,12 +13,12 @@ use serde_json::json;
 use super::{everywhere, map, server_and_store};
 
 /// Longer than anything takes; a test that waits this long has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The next `count` items.
 async fn take<T>(stream: &mut (impl Stream<Item = T> + Unpin), count: usize) -> Vec<T> {
     let items = stream.take(count).collect();
-    tokio::time::timeout(PATIENCE, items).await.expect("the events come in time")
+    tokio::time::timeout(WATCH_TIMEOUT, items).await.expect("the events come in time")
 }
 
 /// An event in a few words.
@@ -141,7 +141,7 @@ async fn a_raw_watch_starts_where_it_is_told() {
 
         // A watch ends by itself after the time it asked for.
         let short = maps.watch(&WatchParams::default().timeout(1).disable_bookmarks(), &from).await.unwrap();
-        let seen = tokio::time::timeout(PATIENCE, short.try_collect::<Vec<_>>()).await.expect("it ends").unwrap();
+        let seen = tokio::time::timeout(WATCH_TIMEOUT, short.try_collect::<Vec<_>>()).await.expect("it ends").unwrap();
         assert_eq!(seen.len(), 3);
     })
     .await;
@@ -173,6 +173,6 @@ async fn watches_end_with_the_server() {
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     let events = maps.watch(&WatchParams::default().timeout(290), "0").await.unwrap();
     server.stop().await.unwrap();
-    let rest = tokio::time::timeout(PATIENCE, events.collect::<Vec<_>>()).await.expect("the watch ends");
+    let rest = tokio::time::timeout(WATCH_TIMEOUT, events.collect::<Vec<_>>()).await.expect("the watch ends");
     assert!(rest.iter().all(Result::is_ok), "{rest:?}");
 }

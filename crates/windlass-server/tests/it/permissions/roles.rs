@@ -23,7 +23,7 @@ fn binding(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn no_way_of_writing_a_role_or_binding_gives_more_than_its_writer_has() {
+async fn no_write_of_a_role_escalates_privileges() {
     let mut checker = Checker::start().await;
     create(&checker.server, &format!("{RBAC}/namespaces/default/roles"), &role("secrets")).await;
     for (plural, object, more, old) in [

@@ -196,7 +196,7 @@ fn statuses_are_told_apart() {
 }
 
 #[test]
-fn a_server_whose_history_is_shorter_is_listed_again_however_long_the_watch_was_open() {
+fn a_shorter_history_causes_a_list_after_any_watch() {
     for lived in [SHORT, LONG] {
         let mut machine = watching();
         machine.signal(&object("11"));
@@ -208,7 +208,7 @@ fn a_server_whose_history_is_shorter_is_listed_again_however_long_the_watch_was_
 }
 
 #[test]
-fn servers_with_different_histories_are_not_listed_in_turn_without_a_pause() {
+fn alternating_histories_are_listed_with_pauses() {
     let mut machine = watching();
     for round in 0..3 {
         machine.ended(SHORT, 0.0);
@@ -222,7 +222,7 @@ fn servers_with_different_histories_are_not_listed_in_turn_without_a_pause() {
 }
 
 #[test]
-fn a_history_that_is_gone_is_to_be_expected_only_where_one_was_asked_for() {
+fn gone_is_expected_only_where_history_was_requested() {
     assert!(watching().expects(Failure::Gone));
     let mut machine = Machine::new();
     assert!(!machine.expects(Failure::Gone), "of a list that asks for the present");

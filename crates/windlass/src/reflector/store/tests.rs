@@ -79,14 +79,14 @@ fn a_list_replaces_without_emptying() {
 }
 
 #[test]
-fn an_object_made_again_while_nobody_looked_is_a_deletion_and_an_addition() {
+fn objects_recreated_unseen_are_deleted_and_added() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.begin_replace();
     assert_eq!(upsert(&mut store, object("a", "9", 8), true), ["-a@1", "+a@8"]);
 }
 
 #[test]
-fn an_unreadable_object_keeps_its_last_state_and_its_deletion_is_seen() {
+fn unreadable_objects_keep_their_state_until_deleted() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.begin_replace();
     store.keep(&key("a"));
@@ -180,7 +180,7 @@ fn a_note_of_a_deletion_the_watch_has_shown_is_ignored() {
 }
 
 #[test]
-fn the_answer_to_a_write_that_comes_after_the_own_deletion_brings_nothing_back() {
+fn write_responses_after_own_deletion_restore_nothing() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.note_delete(&key("a"), Some("1"));
     store.note_write(Arc::new(object("a", "1", 6)), true);
@@ -202,7 +202,7 @@ fn the_answer_to_a_write_that_comes_after_the_own_deletion_brings_nothing_back()
 }
 
 #[test]
-fn what_was_made_and_deleted_during_a_list_is_not_seen_when_the_watch_gets_there() {
+fn objects_made_and_deleted_during_a_list_stay_unseen() {
     let mut store = Store::new(maps(), Arc::default());
     store.begin_replace();
     store.note_write(Arc::new(object("a", "1", 8)), true);
@@ -216,7 +216,7 @@ fn what_was_made_and_deleted_during_a_list_is_not_seen_when_the_watch_gets_there
 }
 
 #[test]
-fn what_was_written_in_another_version_is_behind_until_it_is_known_here() {
+fn own_writes_in_another_version_are_awaited() {
     let mut store = listed(&[("a", "1", 1), ("b", "2", 2)], 5);
     store.note_elsewhere(&key("a"), 5);
     assert!(!store.is_behind(&key("a")), "the watch is there already");
@@ -235,7 +235,7 @@ fn what_was_written_in_another_version_is_behind_until_it_is_known_here() {
 }
 
 #[test]
-fn a_list_of_before_does_not_show_what_was_there_before_the_own_write_and_deletion() {
+fn an_older_list_does_not_undo_own_writes_and_deletions() {
     let mut store = listed(&[], 3);
     store.begin_replace();
     store.note_write(Arc::new(object("a", "2", 10)), true);
@@ -252,7 +252,7 @@ fn a_list_of_before_does_not_show_what_was_there_before_the_own_write_and_deleti
 }
 
 #[test]
-fn a_deletion_of_something_unknown_is_remembered_until_a_list_that_began_after_it() {
+fn unknown_deletions_are_remembered_until_a_later_list() {
     let mut store = listed(&[], 5);
     store.note_delete(&key("a"), Some("1"));
     store.upsert(object("a", "1", 6).into(), false);
@@ -289,7 +289,7 @@ fn what_left_the_selector_stays_out_whatever_happened_before() {
 }
 
 #[test]
-fn an_informer_that_never_syncs_does_not_collect_what_is_written() {
+fn informers_that_never_sync_do_not_collect_writes() {
     let mut store = Store::new(maps(), Arc::default());
     let mut version = 0;
     let mut write = |store: &mut Store, many: u64| {
@@ -365,7 +365,7 @@ fn no_more_objects_stay_decoded_than_allowed() {
 }
 
 #[test]
-fn an_object_that_looks_different_in_the_same_version_is_filed_anew() {
+fn objects_changed_in_the_same_version_are_indexed_again() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.add_index(
         "app",

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_shard_that_one_holds_who_counts_otherwise_is_held_though_its_lease_is_deleted() {
+    async fn shards_stay_held_across_counts_without_a_lease() {
         let lease: Lease = serde_json::from_value(json!({
             "metadata": {"name": "it.pet-shard-0", "resourceVersion": "7",
                 "labels": {"windlass.dev/shard-role": "shard", "windlass.dev/shards": "8"}},

@@ -232,7 +232,7 @@ async fn keys_of_a_shard_that_another_took_meanwhile_are_left_to_it() {
 /// The other holder has not been heard of for a while: it may have crashed before it heard what this
 /// replica heard.
 #[tokio::test(start_paused = true)]
-async fn what_was_heard_since_another_holder_was_heard_of_is_left_at_the_end() {
+async fn keys_heard_after_a_new_holder_are_handed_over() {
     let (mut coordinator, fake, _) = replica();
     let member = || lease("member", "member-a", "a", 2);
     fake.set([member(), lease("shard", "shard-0", "b", 2), lease("shard", "shard-1", "c", 2)]);
@@ -252,7 +252,7 @@ async fn what_was_heard_since_another_holder_was_heard_of_is_left_at_the_end() {
 
 /// Of shards that were taken, one write hangs: the others are renewed.
 #[tokio::test(start_paused = true)]
-async fn a_write_that_hangs_costs_its_own_shard_only_from_the_first_round_on() {
+async fn hanging_writes_cost_only_their_own_shard() {
     let (mut coordinator, fake, _) = replica();
     let behind = fake.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -292,7 +292,7 @@ async fn a_replica_that_is_too_slow_claims_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_after_a_shard_was_closed_and_before_it_was_given_back_is_left() {
+async fn keys_between_close_and_release_are_handed_over() {
     let (mut coordinator, fake, _) = holding_all().await;
     coordinator.slots.slot(0).drain();
     coordinator.draining.insert(0);
@@ -354,7 +354,7 @@ async fn stopped(coordinator: Coordinator) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_of_a_shard_that_is_not_ours_any_more_at_the_end_are_left_elsewhere() {
+async fn keys_of_lost_shards_are_handed_over_elsewhere() {
     let (coordinator, fake, queued) = holding_all().await;
     let (ours, anothers, nobodys) = (key_of(0), key_of(1), ObjectKey::cluster("pet-99"));
     queued.gone.lock().extend([ours.clone(), anothers.clone()]);
@@ -395,7 +395,7 @@ async fn many_keys_are_left_in_parts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_deleted_while_only_rivals_without_shards_are_there_is_not_forgotten() {
+async fn deletions_are_kept_while_rivals_hold_no_shards() {
     let (mut coordinator, fake, _) = replica();
     let mut first = lease("member", "member-b", "b", 3);
     first["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
@@ -443,7 +443,7 @@ async fn shards_are_taken_from_a_slow_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_joins_at_once_though_its_former_lease_was_deleted_meanwhile() {
+async fn replicas_rejoin_at_once_after_their_lease_was_deleted() {
     let (mut coordinator, fake, _) = replica();
     fake.set([lease("member", "member-a", "", 2)]);
     fake.0.lock().refuses = true;
@@ -456,7 +456,7 @@ async fn a_replica_joins_at_once_though_its_former_lease_was_deleted_meanwhile()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_whose_lease_another_has_takes_nothing_until_it_has_run_out() {
+async fn replicas_wait_for_their_stolen_lease_to_expire() {
     let (mut coordinator, fake, queued) = replica();
     fake.set([lease("member", "member-a", "z", 2), lease("number", "shards", "", 2)]);
     coordinator.round().await.unwrap();
@@ -469,7 +469,7 @@ async fn a_replica_whose_lease_another_has_takes_nothing_until_it_has_run_out() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_stops_is_not_counted_tells_what_it_knows_and_gives_back_what_is_idle() {
+async fn stopping_replicas_hand_over_keys_and_idle_shards() {
     let (mut coordinator, fake, _) = holding_all().await;
     let claim = coordinator.slots.enter(&key_of(1)).unwrap();
     coordinator.stopping = true;

@@ -65,7 +65,7 @@ async fn injected(bench: &Bench) -> String {
 }
 
 #[tokio::test]
-async fn certificates_and_authorities_rotate_under_load_and_no_request_fails() {
+async fn certificates_rotate_under_load_without_failures() {
     let bench = Arc::new(Bench::start().await);
     let dial = Dial::days_ago(230);
     let settings = dial.set(settings().settle(Duration::from_secs(60)));
@@ -336,7 +336,7 @@ pub fn configuration(bundle: &str) -> Value {
 }
 
 #[tokio::test]
-async fn somebody_elses_configurations_are_made_to_trust_us_whenever_they_change() {
+async fn foreign_configurations_get_the_bundle_when_they_change() {
     let bench = Bench::start().await;
     // Nothing is looked at for an hour: changes are seen as they happen.
     let settings = SelfManaged::new("default").service("hook");
@@ -395,7 +395,7 @@ async fn only_clients_of_the_right_authority_are_answered() {
 }
 
 #[tokio::test]
-async fn missing_permissions_fail_the_start_and_with_them_everything_is_kept() {
+async fn the_start_fails_without_permissions_and_keeps_all() {
     let bench = Bench::start().await;
     let operator = windlass_server::authn::User::new("operator", []);
     let kube = kube::Client::new(bench.server.service_as(operator), "default");

@@ -72,7 +72,7 @@ async fn conversion(bench: &Bench) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_conversion_of_a_definition_moves_between_urls_services_and_ports() {
+async fn conversions_move_between_urls_services_and_ports() {
     let bench = Bench::start().await;
     let service = |port| Reach::Service { namespace: "default".into(), name: "hook".into(), port };
     for (reach, expected) in [
@@ -151,7 +151,7 @@ async fn create(bench: &Bench, name: &str) -> Api<MutatingWebhookConfiguration> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configuration_that_is_refused_keeps_no_other_from_being_made_or_injected() {
+async fn refused_configurations_do_not_hold_up_others() {
     let bench = Bench::start().await;
     let api = create(&bench, "a").await;
     create(&bench, "b").await;
@@ -215,7 +215,7 @@ async fn a_configuration_that_changes_meanwhile_is_injected_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_never_answered_does_not_keep_webhooks_from_starting() {
+async fn unanswered_requests_do_not_hold_up_webhooks() {
     for (silent, path) in [(Method::GET, "/secrets/"), (Method::PATCH, "mutatingwebhookconfigurations")] {
         let bench = Bench::start().await;
         let first = Arc::new(AtomicBool::new(true));
@@ -311,7 +311,7 @@ async fn two_sets_of_webhooks_cannot_be_registered_under_one_name() {
 /// While a version without validators starts, one that has them runs: it makes them again, and they are
 /// there when the other is gone.
 #[tokio::test]
-async fn a_version_that_has_webhooks_keeps_them_beside_one_that_has_none() {
+async fn versions_keep_webhooks_beside_versions_without() {
     let bench = Bench::start().await;
     let (with, _) = super::serve(&bench, &Rules::default()).await;
     let without = Webhooks::new().listen("127.0.0.1:0").defaulter::<Pet>(Rules::default());

@@ -65,7 +65,7 @@ async fn garbage_is_refused_and_harms_nobody() {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_is_a_500_and_the_next_request_is_answered() {
+async fn panicking_handlers_answer_500_and_serving_goes_on() {
     let bench = Bench::start().await;
     let (manager, _) = manager(&bench, webhooks(&Rules::default(), certificates(settings())));
     let (ready, metrics) = (manager.probes_address().expect("bound"), manager.metrics_address().expect("bound"));

@@ -61,7 +61,7 @@ fn an_owner_seen_later_is_no_longer_virtual() {
 }
 
 #[test]
-fn an_owner_in_another_namespace_is_reported_and_the_dependent_looked_at() {
+fn owners_in_other_namespaces_are_reported() {
     let mut graph = Graph::default();
     graph.observe(&kind(), 1, &object("other", "a", &json!({})), None);
     let effects = graph.observe(&kind(), 1, &owned("b", &[owner("a", false)]), None);

@@ -154,7 +154,7 @@ fn core_resources_and_their_subresources() {
 }
 
 #[test]
-fn grouped_resources_say_an_api_version_and_share_storage_hashes() {
+fn resources_name_versions_and_share_storage_hashes() {
     let discovery = Discovery::new(builtins());
     let hash = |group: &str, version: &str, name: &str| {
         let list = discovery.resource_list(group, version).expect("served");

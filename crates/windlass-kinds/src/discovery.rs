@@ -22,7 +22,7 @@ use crate::resource::{Resource, Subresource};
 pub const AGGREGATED_CONTENT_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The priority upstream gives every custom group.
-pub(crate) const CUSTOM_PRIORITY: u32 = 1000;
+pub const CUSTOM_PRIORITY: u32 = 1000;
 
 /// Every served resource, grouped and ordered for discovery.
 #[derive(Debug)]
@@ -269,7 +269,7 @@ fn subresources(resource: &Resource) -> impl Iterator<Item = &Subresource> {
 }
 
 /// Where a subresource's kind lives. The kinds that several groups borrow live in one of their own.
-pub(crate) fn subresource_group_version(sub: &Subresource) -> (&str, &str) {
+pub fn subresource_group_version(sub: &Subresource) -> (&str, &str) {
     match &*sub.kind {
         "Scale" => ("autoscaling", "v1"),
         "Eviction" => ("policy", "v1"),
@@ -302,7 +302,7 @@ fn group_version(group: &str, version: &str) -> String {
 }
 
 /// Where upstream puts a group in the list (its `GroupPriorityMinimum`).
-pub(crate) fn priority(group: &str) -> u32 {
+pub fn priority(group: &str) -> u32 {
     match group {
         "" => 30000,
         "apiregistration.k8s.io" => 20000,

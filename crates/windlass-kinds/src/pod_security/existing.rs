@@ -8,16 +8,16 @@ use serde_json::Value;
 use super::configuration::PodSecurity;
 use super::evaluate::{Pod, evaluate, plural, reasons};
 use super::policy::PodSecurityStandard;
+use crate::codec::json;
 use crate::codec::peek::{self, Raw};
 use crate::field::quote;
-use crate::registry::stored;
 use crate::validation::access::Access as _;
 
 /// Of more pods, not all are looked at.
 const MOST: usize = 3000;
 
 /// The warnings about pods that do not meet a standard. `is_late` says when there is no more time to look at pods.
-pub(super) fn warnings(
+pub fn warnings(
     configuration: &PodSecurity,
     namespace: &str,
     standard: PodSecurityStandard,
@@ -29,8 +29,8 @@ pub(super) fn warnings(
     let mut checked = 0;
     for pod in pods.iter().take(MOST) {
         checked += 1;
-        if let Ok(pod) = stored::decode(pod) {
-            judge(standard, &pod, &mut found);
+        if let Ok(pod) = json::parse(pod) {
+            judge(standard, &pod.value, &mut found);
         }
         if is_late() {
             break;

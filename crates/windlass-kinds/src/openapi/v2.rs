@@ -1,6 +1,6 @@
 //! OpenAPI v2: one document about everything, in JSON and in the protobuf form that client-go insists on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -9,7 +9,6 @@ use super::definitions::{gvk_value, kind_name, kinds_of, list_name, referenced};
 use super::render::{Renderer, custom_kind, custom_list};
 use super::{Dialect, ObjectWriter, gnostic, operations};
 use crate::discovery::Discovery;
-use crate::remote::{Additions, Remotes};
 use crate::resource::Resource;
 use crate::schema::builtin;
 use crate::version::GIT_VERSION;
@@ -21,15 +20,18 @@ pub const PROTOBUF_CONTENT_TYPE: &str = "application/com.github.proto-openapi.sp
 /// The name by which clients ask for it.
 pub const PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// The document as JSON.
-pub fn json<'a>(resources: impl IntoIterator<Item = &'a Resource>) -> Bytes {
-    json_with(resources, &Remotes::default())
+/// Parts of the document about what other servers serve.
+#[derive(Default)]
+pub struct Additions {
+    /// Their paths.
+    pub paths: BTreeMap<String, Value>,
+    /// Their definitions, whose names are none of this server's.
+    pub definitions: BTreeMap<String, Value>,
 }
 
-/// The document as JSON, with what other servers serve.
-pub(crate) fn json_with<'a>(resources: impl IntoIterator<Item = &'a Resource>, remotes: &Remotes) -> Bytes {
+/// The document as JSON.
+pub fn json<'a>(resources: impl IntoIterator<Item = &'a Resource>, additions: &Additions) -> Bytes {
     let discovery = Discovery::new(resources);
-    let additions = additions(&discovery, remotes);
     let mut out = ObjectWriter::new(Vec::with_capacity(1 << 20));
     out.entry("swagger", &"2.0".into());
     out.entry("info", &json!({"title": "Kubernetes", "version": GIT_VERSION}));
@@ -50,14 +52,8 @@ pub(crate) fn json_with<'a>(resources: impl IntoIterator<Item = &'a Resource>, r
 }
 
 /// The document as a `gnostic` protobuf message.
-pub fn protobuf<'a>(resources: impl IntoIterator<Item = &'a Resource>) -> Bytes {
-    protobuf_with(resources, &Remotes::default())
-}
-
-/// The document as a `gnostic` protobuf message, with what other servers serve.
-pub(crate) fn protobuf_with<'a>(resources: impl IntoIterator<Item = &'a Resource>, remotes: &Remotes) -> Bytes {
+pub fn protobuf<'a>(resources: impl IntoIterator<Item = &'a Resource>, additions: &Additions) -> Bytes {
     let discovery = Discovery::new(resources);
-    let additions = additions(&discovery, remotes);
     let mut document = gnostic::Document::new("Kubernetes", GIT_VERSION);
     each_path(&discovery, |path, item| document.path(path, item));
     additions.paths.iter().for_each(|(path, item)| document.path(path, item));
@@ -66,18 +62,20 @@ pub(crate) fn protobuf_with<'a>(resources: impl IntoIterator<Item = &'a Resource
     document.finish().into()
 }
 
-/// What other servers add, with other names where definitions of this server have theirs.
-fn additions(discovery: &Discovery<'_>, remotes: &Remotes) -> Additions {
-    let names = Additions::names(remotes);
-    let mut local = BTreeMap::new();
+/// The definitions that have one of these names.
+pub fn definitions<'a>(
+    resources: impl IntoIterator<Item = &'a Resource>,
+    names: &BTreeSet<String>,
+) -> BTreeMap<String, Value> {
+    let mut found = BTreeMap::new();
     if !names.is_empty() {
-        each_definition(discovery, |name, schema| {
+        each_definition(&Discovery::new(resources), |name, schema| {
             if names.contains(name) {
-                local.insert(name.to_owned(), schema.clone());
+                found.insert(name.to_owned(), schema.clone());
             }
         });
     }
-    Additions::new(remotes, &local)
+    found
 }
 
 fn each_path(discovery: &Discovery<'_>, mut visit: impl FnMut(&str, &Value)) {

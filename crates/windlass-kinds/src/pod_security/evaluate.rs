@@ -10,7 +10,7 @@ use crate::validation::access::Access as _;
 
 /// A pod, or the template of pods, as checks see it.
 #[derive(Clone, Copy)]
-pub(super) struct Pod<'a> {
+pub struct Pod<'a> {
     /// Its metadata.
     pub metadata: &'a Value,
     /// Its spec.
@@ -19,7 +19,7 @@ pub(super) struct Pod<'a> {
 
 impl<'a> Pod<'a> {
     /// A pod or a template.
-    pub(super) fn new(pod: &'a Value) -> Self {
+    pub fn new(pod: &'a Value) -> Self {
         Self { metadata: pod.at("metadata"), spec: pod.at("spec") }
     }
 
@@ -41,7 +41,7 @@ impl<'a> Pod<'a> {
 
 /// What one check has against a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Violation {
+pub struct Violation {
     /// In a few words.
     pub reason: &'static str,
     /// What exactly.
@@ -87,7 +87,7 @@ pub(super) fn reasons(violations: &[Violation]) -> String {
 }
 
 /// What violations are called where one pod is judged.
-pub(super) fn details(violations: &[Violation]) -> String {
+pub fn details(violations: &[Violation]) -> String {
     let shown = violations.iter().map(|Violation { reason, detail }| match &**detail {
         "" => Cow::Borrowed(*reason),
         detail => Cow::Owned(format!("{reason} ({detail})")),

@@ -1,9 +1,9 @@
-//! Requests that leave the threads that serve, from the moment they say that they may take long.
+//! Requests that continue on the blocking pool as soon as they say that they may take long.
 //!
-//! A request does not know at its start how much work it is: a small patch may be one of a large object. So all
-//! begin on a thread that serves, and whoever finds out waits for [`Sidings::aside`]. From then on every step of
-//! the request, up to where it waits for something, is made on another thread and takes a turn of the [`Sidings`].
-//! While it waits it holds neither thread nor turn, so requests that wait for each other do not stop each other.
+//! A request does not know at its start how much work it is: a small patch may be one of a large object. So every
+//! request begins on a thread that serves, and awaits [`Offload::rest_of_request`] when it knows. From then on each poll
+//! of the request runs on the blocking pool and takes a permit of [`Offload`]. While the request waits for something it
+//! holds neither thread nor permit, so requests that wait for each other do not block each other.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -15,34 +15,34 @@ use futures::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::turns::Turns;
-use super::{PATIENCE, Sidings, done};
+use super::{CAPACITY_TIMEOUT, Offload, done};
 use crate::status::Qualified;
 
 thread_local! {
-    /// Whose step this thread is making.
+    /// Which kind of future this thread is polling.
     static STEP: RefCell<Step> = const { RefCell::new(Step::Unknown) };
 }
 
-/// One step of a future.
+/// One poll of a future.
 enum Step {
-    /// Of something that cannot be moved.
+    /// Of a future that cannot be moved to another thread.
     Unknown,
-    /// Of a [`Shunting`] on a thread that serves.
+    /// Of an [`OffloadableFuture`] on a thread that serves.
     Serving,
-    /// The same, which waits to go on elsewhere, in turns of these.
-    Leaving(Turnout),
-    /// Of a [`Shunting`] that has left.
-    Aside,
+    /// The same, which is to continue on the blocking pool.
+    Leaving(Target),
+    /// Of an [`OffloadableFuture`] on the blocking pool.
+    Offloaded,
 }
 
-/// Where a request goes on: in whose turns, and for the sake of which resource.
-struct Turnout {
+/// Where a request continues: which permits it takes, and the resource that it is about.
+struct Target {
     turns: Arc<Turns>,
     group: Box<str>,
     plural: Box<str>,
 }
 
-/// Puts back what this thread did before, also if the step panics.
+/// Restores what this thread did before, also if the poll panics.
 struct Before(Option<Step>);
 
 impl Before {
@@ -64,10 +64,10 @@ impl Drop for Before {
     }
 }
 
-impl Sidings {
-    /// What follows in this request about a `resource` is done elsewhere, if it may take `long`. Does nothing in a
-    /// task that is no request.
-    pub(crate) async fn aside(&self, resource: Qualified<'_>, long: bool) {
+impl Offload {
+    /// Continues this request, which is about a `resource`, on the blocking pool, if it may take `long`. Does nothing
+    /// outside of a request.
+    pub(crate) async fn rest_of_request(&self, resource: Qualified<'_>, long: bool) {
         if !long {
             return;
         }
@@ -77,16 +77,16 @@ impl Sidings {
                 && STEP.with_borrow_mut(|step| match step {
                     Step::Serving => {
                         let (group, plural) = (resource.group.into(), resource.name.into());
-                        *step = Step::Leaving(Turnout { turns: Arc::clone(&self.steps), group, plural });
+                        *step = Step::Leaving(Target { turns: Arc::clone(&self.steps), group, plural });
                         true
                     }
                     Step::Leaving(_) => true,
-                    Step::Unknown | Step::Aside => false,
+                    Step::Unknown | Step::Offloaded => false,
                 });
             if !leaves {
                 return Poll::Ready(());
             }
-            // Whatever is between this and the request asks only those who have something to say.
+            // Combinators between this future and the request poll only futures that were woken.
             context.waker().wake_by_ref();
             Poll::Pending
         })
@@ -94,9 +94,9 @@ impl Sidings {
     }
 }
 
-impl Sidings {
-    /// Carries out a future about a `resource` elsewhere, for work that belongs to no request, as writing to a watcher
-    /// does. It comes to `late` if there is never a turn for it.
+impl Offload {
+    /// Runs a future about a `resource` on the blocking pool, for work that belongs to no request, such as encoding for a
+    /// watcher. Yields `late` if no permit becomes free in time.
     pub(crate) async fn run_future<T: Send + 'static>(
         &self,
         resource: Qualified<'_>,
@@ -104,60 +104,60 @@ impl Sidings {
         late: fn() -> T,
     ) -> T {
         let (group, plural) = (resource.group.into(), resource.name.into());
-        let turnout = Turnout { turns: Arc::clone(&self.steps), group, plural };
-        elsewhere(future, turnout).await.unwrap_or_else(late)
+        let target = Target { turns: Arc::clone(&self.steps), group, plural };
+        on_blocking_pool(future, target).await.unwrap_or_else(late)
     }
 }
 
-/// A future that is carried out where it is polled, until it goes [aside](Sidings::aside).
+/// A future that runs where it is polled until it awaits [`Offload::rest_of_request`], and then on the blocking pool.
 #[must_use = "nothing happens unless it is polled"]
-pub struct Shunting<T> {
+pub struct OffloadableFuture<T> {
     place: Place<T>,
-    /// What it comes to if there is never a turn for it.
+    /// The result if no permit becomes free in time.
     late: fn() -> T,
 }
 
 enum Place<T> {
     Here(BoxFuture<'static, T>),
-    Elsewhere(BoxFuture<'static, Option<T>>),
+    Offloaded(BoxFuture<'static, Option<T>>),
 }
 
-impl<T: Send + 'static> Shunting<T> {
-    /// `late` is what it comes to if there is never a turn for it.
+impl<T: Send + 'static> OffloadableFuture<T> {
+    /// `late` gives the result if no permit becomes free in time.
     pub(crate) fn new(future: BoxFuture<'static, T>, late: fn() -> T) -> Self {
         Self { place: Place::Here(future), late }
     }
 }
 
-impl<T: Send + 'static> Future for Shunting<T> {
+impl<T: Send + 'static> Future for OffloadableFuture<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         if let Place::Here(future) = &mut self.place {
             let before = Before::begin(Step::Serving);
             let poll = future.as_mut().poll(context);
-            let Step::Leaving(turnout) = before.end() else { return poll };
+            let Step::Leaving(target) = before.end() else { return poll };
             if poll.is_ready() {
                 return poll;
             }
             let future = std::mem::replace(future, Box::pin(std::future::pending()));
-            self.place = Place::Elsewhere(Box::pin(elsewhere(future, turnout)));
+            self.place = Place::Offloaded(Box::pin(on_blocking_pool(future, target)));
         }
         let late = self.late;
         match &mut self.place {
-            Place::Elsewhere(future) => future.as_mut().poll(context).map(|value| value.unwrap_or_else(late)),
+            Place::Offloaded(future) => future.as_mut().poll(context).map(|value| value.unwrap_or_else(late)),
             Place::Here(_) => Poll::Pending,
         }
     }
 }
 
-/// Carries a future out elsewhere, step by step. `None` if there is no turn for a step.
-async fn elsewhere<T: Send + 'static>(mut future: BoxFuture<'static, T>, turnout: Turnout) -> Option<T> {
+/// Runs a future on the blocking pool, poll by poll. `None` if no permit becomes free in time.
+async fn on_blocking_pool<T: Send + 'static>(mut future: BoxFuture<'static, T>, target: Target) -> Option<T> {
     let alarm = Arc::new(Alarm(Notify::new()));
     loop {
-        let resource = Qualified { group: &turnout.group, name: &turnout.plural };
-        let Ok(turn) = tokio::time::timeout(PATIENCE, turnout.turns.turn(resource)).await else {
-            let Turnout { group, plural, .. } = &turnout;
+        let resource = Qualified { group: &target.group, name: &target.plural };
+        let Ok(turn) = tokio::time::timeout(CAPACITY_TIMEOUT, target.turns.turn(resource)).await else {
+            let Target { group, plural, .. } = &target;
             tracing::warn!(%group, resource = %plural, "a request was refused: no capacity became free in time");
             return None;
         };
@@ -165,7 +165,7 @@ async fn elsewhere<T: Send + 'static>(mut future: BoxFuture<'static, T>, turnout
         let waker = Waker::from(Arc::clone(&alarm));
         let step = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let _before = Before::begin(Step::Aside);
+            let _before = Before::begin(Step::Offloaded);
             let poll = future.as_mut().poll(&mut Context::from_waker(&waker));
             (poll, future)
         });
@@ -203,41 +203,41 @@ mod tests {
 
     type Threads = Vec<ThreadId>;
 
-    fn run(future: impl Future<Output = Threads> + Send + 'static) -> Shunting<Threads> {
-        Shunting::new(Box::pin(future), Vec::new)
+    fn run(future: impl Future<Output = Threads> + Send + 'static) -> OffloadableFuture<Threads> {
+        OffloadableFuture::new(Box::pin(future), Vec::new)
     }
 
     #[tokio::test]
-    async fn work_of_no_request_is_done_elsewhere() {
-        let sidings = Sidings::new();
+    async fn work_outside_of_requests_runs_on_the_pool() {
+        let offload = Offload::new();
         let future = async {
             tokio::task::yield_now().await;
             vec![current().id()]
         };
-        let threads = sidings.run_future(PODS, future.boxed(), Vec::new).await;
+        let threads = offload.run_future(PODS, future.boxed(), Vec::new).await;
         assert!(threads.len() == 1 && threads[0] != current().id());
     }
 
     #[tokio::test]
-    async fn what_follows_is_done_elsewhere() {
-        let sidings = Arc::new(Sidings::new());
+    async fn the_rest_of_a_request_is_offloaded() {
+        let offload = Arc::new(Offload::new());
         let here = current().id();
         let threads = run(async move {
             let mut threads = vec![current().id()];
-            sidings.aside(PODS, false).await;
+            offload.rest_of_request(PODS, false).await;
             threads.push(current().id());
-            sidings.aside(PODS, true).await;
+            offload.rest_of_request(PODS, true).await;
             threads.push(current().id());
             // Waiting gives up the turn, the only one there may be.
-            let other = Arc::clone(&sidings);
+            let other = Arc::clone(&offload);
             let other = run(async move {
-                other.aside(PODS, true).await;
+                other.rest_of_request(PODS, true).await;
                 vec![current().id()]
             });
             threads.extend(tokio::spawn(other).await.expect("a task"));
             threads.push(current().id());
-            sidings.aside(PODS, true).await;
-            threads.push(sidings.run(PODS, true, || current().id()).await.expect("a turn"));
+            offload.rest_of_request(PODS, true).await;
+            threads.push(offload.run(PODS, true, || current().id()).await.expect("a turn"));
             threads
         })
         .await;
@@ -248,12 +248,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_that_are_asked_one_by_one_leave_together() {
-        let sidings = Arc::new(Sidings::new());
+    async fn concurrent_parts_of_a_request_leave_together() {
+        let offload = Arc::new(Offload::new());
         let here = current().id();
         let threads = run(async move {
             let part = |_| async {
-                sidings.aside(PODS, true).await;
+                offload.rest_of_request(PODS, true).await;
                 tokio::task::yield_now().await;
                 current().id()
             };
@@ -267,17 +267,17 @@ mod tests {
     #[tokio::test]
     async fn other_tasks_stay() {
         let here = current().id();
-        Sidings::new().aside(PODS, true).await;
+        Offload::new().rest_of_request(PODS, true).await;
         assert_eq!(current().id(), here);
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_forever() {
-        let sidings = Arc::new(Sidings::new());
-        let turns = Arc::clone(&sidings.steps);
+        let offload = Arc::new(Offload::new());
+        let turns = Arc::clone(&offload.steps);
         let _all: Vec<_> = std::iter::from_fn(|| turns.turn(PODS).now_or_never()).collect();
         let threads = run(async move {
-            sidings.aside(PODS, true).await;
+            offload.rest_of_request(PODS, true).await;
             vec![current().id()]
         });
         assert!(threads.await.is_empty());
@@ -285,9 +285,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_one_of_the_request() {
-        let sidings = Arc::new(Sidings::new());
+        let offload = Arc::new(Offload::new());
         let task = tokio::spawn(run(async move {
-            sidings.aside(PODS, true).await;
+            offload.rest_of_request(PODS, true).await;
             panic!("as tests do");
         }));
         assert!(task.await.expect_err("a panic").is_panic());

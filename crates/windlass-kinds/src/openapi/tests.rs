@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::v2::Additions;
 use super::{v2, v3};
 use crate::resource::{Resource, Subresource, builtins};
 use crate::schema::{Rules, Schema, SchemaRef, Type, Validation};
@@ -110,7 +111,8 @@ fn every_reference_of_every_document_resolves() {
             assert!(document["components"]["schemas"].get(name).is_some(), "{group}/{version}: {target}");
         }
     }
-    let document: Value = serde_json::from_slice(&v2::json(builtins().iter().chain([&books]))).expect("valid JSON");
+    let document: Value = serde_json::from_slice(&v2::json(builtins().iter().chain([&books]), &Additions::default()))
+        .expect("valid JSON");
     let mut found = Vec::new();
     references(&document, &mut found);
     for target in found {
@@ -292,7 +294,7 @@ fn a_custom_resource_in_v3() {
 #[test]
 fn a_custom_resource_in_v2_is_what_kubectl_can_parse() {
     let books = books();
-    let document: Value = serde_json::from_slice(&v2::json([&books])).expect("valid JSON");
+    let document: Value = serde_json::from_slice(&v2::json([&books], &Additions::default())).expect("valid JSON");
     let book = &document["definitions"]["com.example.x.v1.Book"];
     let spec = &book["properties"]["spec"]["properties"];
     assert_eq!(spec["free"], json!({"x-kubernetes-preserve-unknown-fields": true}));
@@ -304,7 +306,7 @@ fn a_custom_resource_in_v2_is_what_kubectl_can_parse() {
     assert_eq!(extra.get("anyOf"), None);
     let mut open = books.clone();
     open.schema = Schema { preserve_unknown: true, ..object(Vec::new()) }.into();
-    let document: Value = serde_json::from_slice(&v2::json([&open])).expect("valid JSON");
+    let document: Value = serde_json::from_slice(&v2::json([&open], &Additions::default())).expect("valid JSON");
     assert_eq!(document["definitions"]["com.example.x.v1.Book"].get("properties"), None);
 }
 
@@ -387,7 +389,7 @@ mod wire {
 #[test]
 fn the_protobuf_form_has_what_old_kubectl_reads() {
     let books = books();
-    let document = v2::protobuf(builtins().iter().chain([&books]));
+    let document = v2::protobuf(builtins().iter().chain([&books]), &Additions::default());
     assert_eq!(wire::text(&document, 1), "2.0");
     assert_eq!(wire::text(wire::one(&document, 2), 1), "Kubernetes");
 
@@ -474,7 +476,8 @@ fn every_v2_definition_is_one_that_kubectls_parser_takes() {
         }
     }
     let books = books();
-    let document: Value = serde_json::from_slice(&v2::json(builtins().iter().chain([&books]))).expect("valid JSON");
+    let document: Value = serde_json::from_slice(&v2::json(builtins().iter().chain([&books]), &Additions::default()))
+        .expect("valid JSON");
     for (name, schema) in document["definitions"].as_object().expect("definitions") {
         check(name, schema);
     }

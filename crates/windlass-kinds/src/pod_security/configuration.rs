@@ -18,15 +18,18 @@ pub struct PodSecurity {
 }
 
 impl PodSecurity {
-    pub(super) fn exempts_user(&self, name: &str) -> bool {
+    /// Whether what this user writes is not judged.
+    pub fn exempts_user(&self, name: &str) -> bool {
         contains(&self.exempt_users, name)
     }
 
-    pub(super) fn exempts_namespace(&self, name: &str) -> bool {
+    /// Whether what is in this namespace is not judged.
+    pub fn exempts_namespace(&self, name: &str) -> bool {
         contains(&self.exempt_namespaces, name)
     }
 
-    pub(super) fn exempts_runtime_class(&self, name: &str) -> bool {
+    /// Whether pods with this runtime class are not judged.
+    pub fn exempts_runtime_class(&self, name: &str) -> bool {
         contains(&self.exempt_runtime_classes, name)
     }
 }
