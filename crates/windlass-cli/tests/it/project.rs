@@ -383,6 +383,36 @@ fn names_of_every_sort_are_refused_without_a_trace() {
 }
 
 #[test]
+fn groups_of_kubernetes_are_refused_or_annotated() {
+    let gadget = "--version v1 --kind Gadget";
+    for (domain, group, note) in [
+        ("k8s.io", "--group networking", None),
+        ("storage.k8s.io", "", None),
+        ("k8s.io", "--group pets", Some("pets.k8s.io is a group of the Kubernetes community")),
+        ("kubernetes.io", "", Some("kubernetes.io is a group of the Kubernetes community")),
+        ("x-k8s.io", "--group pets", Some("")),
+    ] {
+        let sandbox = Sandbox::new();
+        sandbox.succeeds(&format!("init --name zoo --domain {domain}"));
+        let said = sandbox.windlass(&format!("create api {group} {gadget}"));
+        let Some(note) = note else {
+            assert_eq!(said.status.code(), Some(1), "{domain}: {said:?}");
+            assert!(said.stderr.contains("is a group of Kubernetes itself"), "{domain}: {said:?}");
+            assert!(!sandbox.path("api/src/v1").exists(), "{domain}");
+            continue;
+        };
+        assert!(said.status.success() && said.stderr.starts_with(note), "{domain}: {said:?}");
+        assert_eq!(said.stderr.is_empty(), note.is_empty(), "{domain}: {said:?}");
+        let types = std::fs::read_to_string(sandbox.path("api/src/v1/gadget.rs")).unwrap();
+        let annotation = r#"annotation("api-approved.kubernetes.io", "unapproved, experimental-only")"#;
+        assert_eq!(types.contains(annotation), !note.is_empty(), "{domain}: {types}");
+        // Not where the types are those of somebody else.
+        let said = sandbox.windlass("create api --group core --version v1 --kind Pod --resource=false");
+        assert!(said.status.success() && said.stderr.is_empty(), "{domain}: {said:?}");
+    }
+}
+
+#[test]
 fn a_read_only_directory_is_named_and_left_alone() {
     use std::os::unix::fs::PermissionsExt as _;
     let sandbox = project("");
