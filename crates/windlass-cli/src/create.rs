@@ -4,10 +4,12 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use windlass_scaffold::Project;
 use windlass_scaffold::command::{self, External, NewApi, Selector, Webhooks};
+use windlass_scaffold::project::Resource;
 
 use crate::args::{Create, CreateApi, CreateWebhook, ExternalApi};
-use crate::project;
+use crate::{output, project};
 
 const NEXT: &str = "cargo test --workspace; windlass manifests --write";
 
@@ -38,7 +40,21 @@ fn api(args: CreateApi) -> Result<ExitCode> {
         external: external(args.external),
         force: args.change.force,
     };
-    project::change(&args.change, |project| command::create_api(project, new), NEXT)
+    let mut protected = None;
+    let create = |project: &mut Project| {
+        let declared = Resource::new(project.domain.clone(), new.group.clone(), new.version.clone(), new.kind.clone());
+        protected = (new.resource && declared.is_protected()).then(|| declared.qualified_group());
+        command::create_api(project, new)
+    };
+    let code = project::change(&args.change, create, NEXT)?;
+    if let Some(group) = protected {
+        output::note(format_args!(
+            "{group} is a group of the Kubernetes community, and API servers accept its definitions only with the \
+             annotation api-approved.kubernetes.io. The generated one says \"unapproved, experimental-only\"; the groups of \
+             an operator of your own are in a --domain of your own"
+        ));
+    }
+    Ok(code)
 }
 
 fn webhook(args: CreateWebhook) -> Result<ExitCode> {

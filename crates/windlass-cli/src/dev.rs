@@ -16,6 +16,7 @@ mod logs;
 mod machine;
 mod objects;
 mod process;
+mod samples;
 mod sources;
 mod tiltfile;
 mod told;
@@ -46,6 +47,7 @@ use display::Display;
 use logs::Line;
 use machine::{Action, Event, Key, Machine, Operator, Said};
 use process::{Launch, Running};
+use samples::Content;
 use sources::{Saved, Sources};
 use told::Told;
 
@@ -69,7 +71,7 @@ enum Input {
         definitions: Vec<Value>,
         names: Vec<String>,
     },
-    Applied(Result<Vec<Done>>),
+    Applied(cluster::Applied),
     Object(objects::Change),
     Tell(Told),
 }
@@ -102,7 +104,7 @@ async fn perform(args: &Dev, root: &Path) -> Result<ExitCode> {
     let (send, mut inputs) = mpsc::channel(INPUTS);
     let mut dev = Loop::new(args, root, &target, directory.path(), send.clone())?;
     let mut watched = JoinSet::new();
-    let _sources = dev.watch_sources(&mut watched, &send)?;
+    dev.watch_sources(&mut watched, &send)?;
     let _keys = dev.read_keys(&send);
     dev.begin(&target);
     let ended = dev.run(&mut inputs, &mut signals).await;
@@ -154,16 +156,20 @@ impl<'a> Loop<'a> {
         target.write_kubeconfig(&kubeconfig, |config| account::use_namespace(config, target, &namespace))?;
         let webhooks = reach::address(target, None);
         let launch = Launch { program: PathBuf::new(), arguments: args.arguments.clone(), kubeconfig, webhooks };
+        // Files are reported with their whole names.
+        let root = root.canonicalize().with_context(|| format!("cannot read {}", root.display()))?;
         let samples = args.samples.clone().unwrap_or_else(|| root.join("config/samples"));
+        let samples = samples.canonicalize().unwrap_or(samples);
         let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let cluster = format!("{} at {}", target.context, target.server);
+        let converted = converted(&root);
         Ok(Self {
             args,
-            root: root.to_owned(),
+            root,
             machine: Machine::new(),
             board: Board::new(name, cluster),
             display: Display::choose(args.output),
-            cluster: Cluster { client: target.client.clone(), namespace, samples, converted: converted(root) },
+            cluster: Cluster { client: target.client.clone(), namespace, samples, converted },
             launch,
             definitions: Vec::new(),
             build: None,
@@ -178,20 +184,26 @@ impl<'a> Loop<'a> {
         })
     }
 
-    fn watch_sources(&self, tasks: &mut JoinSet<()>, inputs: &mpsc::Sender<Input>) -> Result<Option<Sources>> {
+    fn watch_sources(&self, tasks: &mut JoinSet<()>, inputs: &mpsc::Sender<Input>) -> Result<()> {
         if self.args.once {
-            return Ok(None);
+            return Ok(());
         }
-        let (send, mut saved) = mpsc::channel::<Saved>(INPUTS);
+        let mut watched = Sources::watch(&self.root, &self.cluster.samples)?;
         let inputs = inputs.clone();
         tasks.spawn(async move {
-            while let Some(Saved { sources, samples }) = saved.recv().await {
-                if inputs.send(Input::Event(Event::Saved { sources, samples })).await.is_err() {
+            loop {
+                let (input, last) = match watched.next().await {
+                    Ok(Saved { sources, samples, gone }) => {
+                        (Input::Event(Event::Saved { sources, samples, gone }), false)
+                    }
+                    Err(error) => (Input::Tell(Told::Note(output::with_causes(&error))), true),
+                };
+                if inputs.send(input).await.is_err() || last {
                     return;
                 }
             }
         });
-        Sources::watch(&self.root, &self.cluster.samples, send).map(Some)
+        Ok(())
     }
 
     /// Reads keys if there is a view that names them.
@@ -267,9 +279,9 @@ impl<'a> Loop<'a> {
                 }
                 self.step(Event::Prepared { result: Ok(names) });
             }
-            Input::Applied(Ok(done)) => self.applied(&done),
-            Input::Applied(Err(error)) => {
-                self.step(Event::Applied { result: Err(output::with_causes(&error)) });
+            Input::Applied(cluster::Applied { files, result: Ok(done) }) => self.applied(files, &done),
+            Input::Applied(cluster::Applied { files, result: Err(error) }) => {
+                self.step(Event::Applied { files, result: Err(output::with_causes(&error)) });
                 self.fail_once();
             }
             Input::Object(change) => {
@@ -281,8 +293,8 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn applied(&mut self, done: &[Done]) {
-        self.step(Event::Applied { result: Ok(done.len()) });
+    fn applied(&mut self, files: Vec<Content>, done: &[Done]) {
+        self.step(Event::Applied { files, result: Ok(done.len()) });
         let kinds: BTreeSet<&str> =
             self.definitions.iter().filter_map(|definition| definition["spec"]["names"]["kind"].as_str()).collect();
         let awaited = done.iter().filter(|done| kinds.contains(done.kind.as_str())).map(|done| {
@@ -293,7 +305,9 @@ impl<'a> Loop<'a> {
             ((done.kind.clone(), name), done.version.clone())
         });
         let now = Instant::now();
-        self.board.applied(awaited, now);
+        if !done.is_empty() {
+            self.board.applied(awaited, now);
+        }
         if let Some(told) = self.board.all_ready(now) {
             self.tell(&told);
         }
@@ -344,6 +358,14 @@ impl<'a> Loop<'a> {
             }
             Action::Apply { files } => {
                 self.spawn(move |cluster| async move { Input::Applied(cluster.apply(&files).await) });
+            }
+            Action::Delete { objects } => {
+                objects.iter().for_each(|sample| self.board.forget(sample));
+                self.spawn(move |cluster| async move {
+                    let deleted = cluster.delete(&objects).await;
+                    let result = deleted.map(|()| objects).map_err(|error| output::with_causes(&error));
+                    Input::Event(Event::Deleted { result })
+                });
             }
             Action::Recreate => {
                 self.tell(&Told::Note("deleting the samples".to_owned()));

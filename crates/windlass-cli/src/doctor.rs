@@ -4,6 +4,7 @@ mod cluster;
 mod project;
 mod runtime;
 mod tools;
+mod versions;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -54,12 +55,19 @@ impl Finding {
 }
 
 pub(crate) fn run(args: &Doctor) -> Result<ExitCode> {
-    let mut findings = tools::check();
+    let tools = tools::check();
+    let mut findings = tools.findings;
     findings.extend(runtime::check());
     let looked = project::check(args);
     findings.extend(looked.findings);
+    let known = cluster::Known {
+        project: looked.name.as_deref(),
+        manifests: &looked.manifests,
+        kubectl: tools.kubectl.as_deref(),
+        types: looked.types,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    findings.extend(runtime.block_on(cluster::check(args, looked.name.as_deref(), &looked.manifests)));
+    findings.extend(runtime.block_on(cluster::check(args, &known)));
     let broken = findings.iter().filter(|finding| finding.level == Level::Broken).count();
     let document = || {
         let list = findings.iter().map(|finding| {

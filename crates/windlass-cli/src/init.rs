@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result};
 use windlass_scaffold::Project;
-use windlass_scaffold::name::ProjectName;
+use windlass_scaffold::name::{Domain, ProjectName};
 use windlass_scaffold::project::{Settings, Source};
 use windlass_scaffold::scaffold;
 
@@ -18,7 +18,7 @@ pub(crate) fn run(args: Init) -> Result<ExitCode> {
     scaffold::ensure_new(&root)?;
     let name = match args.name {
         Some(name) => name,
-        None => ProjectName::new(directory_name(&root))?,
+        None => named_after(&root)?,
     };
     let settings = Settings {
         windlass: source(&root, args.windlass_path, args.windlass_git)?,
@@ -44,6 +44,18 @@ pub(crate) fn run(args: Init) -> Result<ExitCode> {
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The name of a project by its directory. kubebuilder's users know `--domain`, and give a domain alone.
+fn named_after(root: &Path) -> Result<ProjectName> {
+    let directory = directory_name(root);
+    ProjectName::new(directory.as_str()).map_err(|error| {
+        if !root.exists() && directory.contains('.') && Domain::new(directory.as_str()).is_ok() {
+            let hint = "was taken for the directory of the project. The domain of its groups is --domain";
+            return anyhow::Error::new(output::Usage(format!("{error}; {directory:?} {hint} {directory}")));
+        }
+        error.into()
+    })
 }
 
 fn directory_name(root: &Path) -> String {

@@ -49,6 +49,15 @@ pub(crate) fn find(group: &Group, version: &Version, kind: &Kind) -> Option<Buil
     Some(BuiltIn { group: row.0, path: format!("{}::{}", row.2, row.1) })
 }
 
+/// Groups that have no kinds to watch.
+const OTHER_GROUPS: [&str; 4] =
+    ["authentication.k8s.io", "authorization.k8s.io", "internal.apiserver.k8s.io", "storagemigration.k8s.io"];
+
+/// Whether Kubernetes itself serves the group.
+pub(crate) fn is_group(group: &str) -> bool {
+    OTHER_GROUPS.contains(&group) || KINDS.iter().any(|row| row.0 == group)
+}
+
 /// The short names that Kubernetes serves.
 #[rustfmt::skip]
 const SHORT_NAMES: [&str; 32] = [

@@ -215,6 +215,10 @@ fn check_declaration(
     if !group.contains('.') {
         return Err(CommandError::GroupWithoutDot { group });
     }
+    // Upstream's server answers any path below a group of its own (`apiserver/pkg/server/handler.go`, `director`).
+    if builtin::is_group(&group) {
+        return Err(CommandError::BuiltInGroup { group });
+    }
     let declared = || project.resources.iter().filter(|other| other.api.is_some());
     if !project.multigroup
         && let Some(other) = declared().find(|other| other.qualified_group() != group)

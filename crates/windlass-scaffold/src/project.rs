@@ -437,6 +437,15 @@ impl Resource {
         }
     }
 
+    /// Whether the group belongs to the Kubernetes community: API servers accept a definition in it only with the annotation
+    /// `api-approved.kubernetes.io`. Mirrors `apihelpers/helpers.go` of apiextensions-apiserver.
+    pub fn is_protected(&self) -> bool {
+        let group = self.qualified_group();
+        let is_in =
+            |domain: &str| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        is_in("k8s.io") || is_in("kubernetes.io")
+    }
+
     /// The plural.
     pub fn plural(&self) -> Plural {
         self.plural.clone().unwrap_or_else(|| Plural::of(&self.kind))
@@ -521,6 +530,26 @@ mod tests {
             version = env!("CARGO_PKG_VERSION"),
         );
         assert_eq!(project().to_text(), expected);
+    }
+
+    #[test]
+    fn groups_of_the_community_are_protected() {
+        let is_protected = |domain: &str, group: Option<&str>| {
+            let group = group.map(|group| Group::new(group).unwrap());
+            let (version, kind) = (Version::new("v1").unwrap(), Kind::new("Pet").unwrap());
+            Resource::new(Domain::new(domain).unwrap(), group, version, kind).is_protected()
+        };
+        for (domain, group, protected) in [
+            ("k8s.io", None, true),
+            ("kubernetes.io", None, true),
+            ("k8s.io", Some("pets"), true),
+            ("kubernetes.io", Some("pets"), true),
+            ("x-k8s.io", Some("pets"), false),
+            ("mykubernetes.io", Some("pets"), false),
+            ("k8s.io.example.com", Some("pets"), false),
+        ] {
+            assert_eq!(is_protected(domain, group), protected, "{group:?} of {domain}");
+        }
     }
 
     #[test]

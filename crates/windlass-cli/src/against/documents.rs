@@ -24,11 +24,16 @@ pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Value>> {
             continue;
         }
         for file in files(path, recursive)? {
-            let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            objects.extend(parse(&text).with_context(|| file.display().to_string())?);
+            objects.extend(read_file(&file)?);
         }
     }
     Ok(objects)
+}
+
+/// The objects of a file.
+pub(crate) fn read_file(file: &Path) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    parse(&text).with_context(|| file.display().to_string())
 }
 
 /// Renders the kustomization in `directory`, a path below `root`.
@@ -48,7 +53,7 @@ fn is_from_code(path: &str) -> bool {
 }
 
 /// The files that a path stands for.
-fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
+pub(crate) fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }

@@ -182,6 +182,8 @@ pub(crate) struct DeployImage {
     image_container_port: Option<String>,
     #[arg(long, hide = true)]
     run_as_user: Option<String>,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    manifests: Option<bool>,
 }
 
 /// Where the types of a kind are that another project declares.
@@ -251,6 +253,9 @@ pub(crate) struct CreateWebhook {
     // The plural is that of `create api`.
     #[arg(long, hide = true)]
     plural: Option<Plural>,
+    // Where kubebuilder's older layouts had webhooks; here they have one place.
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    legacy: Option<bool>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::logs::Reconcile;
 use super::objects::{Change, Object};
+use super::samples::Sample;
 use super::told::Told;
 use crate::against::apply::Version;
 
@@ -58,6 +59,17 @@ impl Board {
         let known = self.samples.take().map(|samples| samples.names).unwrap_or_default();
         let names: BTreeMap<_, _> = known.into_iter().chain(names).collect();
         self.samples = (!names.is_empty()).then_some(Samples { names, since: now, told: false });
+    }
+
+    /// Waits for a sample no more, because it is deleted.
+    pub(super) fn forget(&mut self, sample: &Sample) {
+        let whole = format!("{}/{}", sample.namespace, sample.name);
+        let Some(samples) = &mut self.samples else { return };
+        // A kind of the cluster has no namespaces.
+        samples.names.retain(|(kind, name), _| *kind != sample.kind || (*name != whole && *name != sample.name));
+        if samples.names.is_empty() {
+            self.samples = None;
+        }
     }
 
     /// How many samples are ready, and how many there are.
@@ -178,6 +190,26 @@ mod tests {
         assert_eq!(lines(&told), ["Guestbook b is ready", "all samples (2) are ready, 120 ms after they were applied"]);
         assert!(board.change(Change::Seen(object("b", Some(true))), later).is_empty(), "nothing new");
         assert_eq!(board.samples(), (2, 2));
+    }
+
+    #[test]
+    fn a_deleted_sample_is_not_awaited() {
+        let (mut board, now) = (Board::default(), Instant::now());
+        board.applied([sample("default/a", version(1)), sample("default/b", version(1))], now);
+        board.change(Change::Seen(object("default/b", Some(true))), now);
+        let deleted = |kind: &str, name: &str| Sample {
+            api_version: "webapp.my.domain/v1".into(),
+            kind: kind.into(),
+            namespace: "default".into(),
+            name: name.into(),
+        };
+        board.forget(&deleted("Other", "b"));
+        assert_eq!(board.samples(), (1, 2));
+        board.forget(&deleted("Guestbook", "a"));
+        assert_eq!(board.samples(), (1, 1));
+        assert!(board.all_ready(now).is_some(), "the other one is ready");
+        board.forget(&deleted("Guestbook", "b"));
+        assert!(board.all_ready(now).is_none());
     }
 
     #[test]

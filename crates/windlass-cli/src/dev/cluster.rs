@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::samples::{Content, Sample};
 use crate::against::apply::{self, Change, Done};
 use crate::against::definitions::is_definition;
 use crate::against::kinds::Kinds;
@@ -29,6 +30,13 @@ pub(super) struct Cluster {
     pub samples: PathBuf,
     /// The groups and kinds whose versions the operator converts.
     pub converted: Vec<(String, String)>,
+}
+
+/// Samples that were read, and what became of applying them.
+pub(super) struct Applied {
+    /// What each file holds; empty if a file cannot be read.
+    pub files: Vec<Content>,
+    pub result: Result<Vec<Done>>,
 }
 
 impl Cluster {
@@ -63,18 +71,37 @@ impl Cluster {
         Ok((definitions, names))
     }
 
-    /// The samples of these files, or all.
-    fn read(&self, files: &[PathBuf]) -> Result<Vec<Value>> {
-        if files.is_empty() && !self.samples.exists() {
-            return Ok(Vec::new());
-        }
-        let all = [self.samples.clone()];
-        documents::read(if files.is_empty() { &all } else { files }, true)
+    /// The samples of these files, or all: what each file holds. One that is gone holds nothing.
+    fn read(&self, files: &[PathBuf]) -> Result<Vec<(PathBuf, Vec<Value>)>> {
+        let files = match files {
+            [] if self.samples.exists() => documents::files(&self.samples, true)?,
+            [] => Vec::new(),
+            // A directory that was gone and is there again: its files are reported by themselves.
+            named => named.iter().filter(|path| !path.is_dir()).cloned().collect(),
+        };
+        let held = files.into_iter().map(|file| {
+            let objects = if file.exists() { documents::read_file(&file)? } else { Vec::new() };
+            Ok((file, objects))
+        });
+        held.collect()
     }
 
     /// Applies the samples of these files, or all.
-    pub(super) async fn apply(&self, files: &[PathBuf]) -> Result<Vec<Done>> {
-        let mut objects = self.read(files)?;
+    pub(super) async fn apply(&self, files: &[PathBuf]) -> Applied {
+        let read = match self.read(files) {
+            Ok(read) => read,
+            Err(error) => return Applied { files: Vec::new(), result: Err(error) },
+        };
+        let of_file = |(path, objects): &(PathBuf, Vec<Value>)| Content {
+            path: path.clone(),
+            objects: objects.iter().map(|object| Sample::of(object, &self.namespace)).collect(),
+        };
+        let files = read.iter().map(of_file).collect();
+        let objects = read.into_iter().flat_map(|(_, objects)| objects).collect();
+        Applied { files, result: self.apply_objects(objects).await }
+    }
+
+    async fn apply_objects(&self, mut objects: Vec<Value>) -> Result<Vec<Done>> {
         let until = Instant::now() + SAMPLES_TIMEOUT;
         self.wait_for_conversions(&objects, until).await?;
         let mut all = Vec::new();
@@ -121,9 +148,33 @@ impl Cluster {
         Ok(())
     }
 
+    /// Deletes objects, and does not wait until they are gone: the operator may have to clean up first.
+    pub(super) async fn delete(&self, samples: &[Sample]) -> Result<()> {
+        let mut kinds = Kinds::new(self.client.clone());
+        for sample in samples {
+            // The kind may be gone, and the object with it.
+            let Some(place) = kinds.place(&sample.api_version, &sample.kind).await? else { continue };
+            let path = place.object(Some(&sample.namespace), &sample.name);
+            match self.client.request::<Value>(request("DELETE", &path, None)?).await {
+                Err(error) if !is_missing(&error) => {
+                    return Err(error).with_context(|| format!("cannot delete {path}"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes all samples, waits until they are gone, and applies them again.
-    pub(super) async fn recreate(&self) -> Result<Vec<Done>> {
-        let mut objects = self.read(&[])?;
+    pub(super) async fn recreate(&self) -> Applied {
+        match self.delete_all().await {
+            Ok(()) => self.apply(&[]).await,
+            Err(error) => Applied { files: Vec::new(), result: Err(error) },
+        }
+    }
+
+    async fn delete_all(&self) -> Result<()> {
+        let mut objects: Vec<Value> = self.read(&[])?.into_iter().flat_map(|(_, objects)| objects).collect();
         order::sort(&mut objects);
         let mut kinds = Kinds::new(self.client.clone());
         let mut paths = Vec::new();
@@ -150,7 +201,7 @@ impl Cluster {
                 tokio::time::sleep(POLL).await;
             }
         }
-        self.apply(&[]).await
+        Ok(())
     }
 
     /// The last events about objects of these definitions' kinds.
@@ -251,7 +302,7 @@ mod tests {
         let (client, asked) = server(after);
         let converted = converted.iter().map(|(group, kind)| ((*group).to_owned(), (*kind).to_owned())).collect();
         let cluster = Cluster { client, namespace: "default".to_owned(), samples, converted };
-        let done = cluster.apply(&[]).await.expect("applied");
+        let done = cluster.apply(&[]).await.result.expect("applied");
         assert_eq!(done.len(), 1);
         let asked = asked.lock().expect("not poisoned");
         let patch = asked.iter().position(|request| *request == format!("PATCH {HEN}")).expect("it was applied");

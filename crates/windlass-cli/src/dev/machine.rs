@@ -7,13 +7,18 @@
 //! The old operator runs until the new one is built and the cluster has its definitions. Files that are saved during a
 //! build cancel it. An operator that ends by itself is started again, later each time.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+use super::samples::{Content, Held, Sample};
 
 /// How long no file may change before a build starts: editors write files in several steps.
 const QUIET: Duration = Duration::from_millis(30);
 /// How long files may keep changing before a build starts all the same.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
+/// How long a sample may be gone before its objects are deleted: editors replace files.
+const REPLACED: Duration = Duration::from_millis(500);
 /// When an operator that ended is started again for the first time.
 const RESTART: Duration = Duration::from_secs(1);
 /// The longest wait before an operator is started again.
@@ -25,10 +30,11 @@ const STABLE: Duration = Duration::from_secs(60);
 pub(super) enum Event {
     /// The machine starts.
     Begin,
-    /// Files were written: sources, and samples.
+    /// Files were written, or are gone: sources, and samples.
     Saved {
         sources: Vec<String>,
         samples: Vec<PathBuf>,
+        gone: Vec<PathBuf>,
     },
     /// A build ended. A program that is `fresh` is the one that was built before.
     Built {
@@ -49,9 +55,14 @@ pub(super) enum Event {
     Reconciled {
         run: u64,
     },
-    /// Samples were applied.
+    /// Samples were read, and applied.
     Applied {
+        files: Vec<Content>,
         result: Result<usize, String>,
+    },
+    /// Objects that no sample holds any more were deleted.
+    Deleted {
+        result: Result<Vec<Sample>, String>,
     },
     Key(Key),
     /// The time that was asked for has come.
@@ -102,6 +113,10 @@ pub(super) enum Action {
     Apply {
         files: Vec<PathBuf>,
     },
+    /// Deletes objects that no sample holds any more.
+    Delete {
+        objects: Vec<Sample>,
+    },
     /// Deletes the samples and applies them again.
     Recreate,
     ShowEvents,
@@ -138,6 +153,9 @@ pub(super) enum Said {
     },
     SamplesApplied {
         count: usize,
+    },
+    SamplesDeleted {
+        objects: Vec<Sample>,
     },
     SamplesFailed {
         why: String,
@@ -197,6 +215,13 @@ pub(super) struct Machine {
     runs: u64,
     backoff: Duration,
     samples: Samples,
+    /// What the samples held when they were read last.
+    held: Held,
+    /// Whether samples are being applied or deleted. One after the other: what is applied late must not bring back what
+    /// was deleted.
+    busy: bool,
+    /// Whether the samples are to be made again after that.
+    again: bool,
     cycle: Option<Cycle>,
 }
 
@@ -211,9 +236,10 @@ enum Samples {
     /// Applied once the operator runs.
     Outstanding,
     Applied,
-    /// These were saved.
+    /// These were saved, and these are gone.
     Changed {
-        files: Vec<PathBuf>,
+        files: BTreeSet<PathBuf>,
+        gone: BTreeSet<PathBuf>,
         due: Instant,
     },
 }
@@ -240,6 +266,9 @@ impl Machine {
             runs: 0,
             backoff: RESTART,
             samples: Samples::Outstanding,
+            held: Held::default(),
+            busy: false,
+            again: false,
             cycle: None,
         }
     }
@@ -264,7 +293,7 @@ impl Machine {
             _ => None,
         };
         let samples = match &self.samples {
-            Samples::Changed { due, .. } => Some(*due),
+            Samples::Changed { due, .. } if !self.busy => Some(*due),
             _ => None,
         };
         let again = match &self.operator {
@@ -278,7 +307,10 @@ impl Machine {
         let mut actions = Vec::new();
         match event {
             Event::Begin => self.start_build(now, &mut actions),
-            Event::Saved { sources, samples } => self.saved(sources, samples, now, &mut actions),
+            Event::Saved { sources, samples, gone } => {
+                self.saved(sources, now, &mut actions);
+                self.saved_samples(samples, gone, now);
+            }
             Event::Built { build, took, result } if build == self.builds => {
                 self.built(took, result, &mut actions);
             }
@@ -287,10 +319,14 @@ impl Machine {
             // Of a build that was cancelled, or an operator that was replaced.
             Event::Built { .. } | Event::Ended { .. } => {}
             Event::Reconciled { run } => self.reconciled(run, now, &mut actions),
-            Event::Applied { result } => actions.push(Action::Say(match result {
-                Ok(count) => Said::SamplesApplied { count },
-                Err(why) => Said::SamplesFailed { why },
-            })),
+            Event::Applied { files, result } => self.applied(files, result, &mut actions),
+            Event::Deleted { result } => {
+                actions.push(Action::Say(match result {
+                    Ok(objects) => Said::SamplesDeleted { objects },
+                    Err(why) => Said::SamplesFailed { why },
+                }));
+                self.free(&mut actions);
+            }
             Event::Key(key) => self.pressed(key, now, &mut actions),
             Event::Time => self.time(now, &mut actions),
         }
@@ -304,7 +340,7 @@ impl Machine {
         actions.push(Action::Build { build: self.builds });
     }
 
-    fn saved(&mut self, sources: Vec<String>, samples: Vec<PathBuf>, now: Instant, actions: &mut Vec<Action>) {
+    fn saved(&mut self, sources: Vec<String>, now: Instant, actions: &mut Vec<Action>) {
         if !sources.is_empty() {
             match self.build {
                 Build::Waiting { ref mut due, .. } => *due = now + QUIET,
@@ -327,16 +363,47 @@ impl Machine {
                 }
             }
         }
+    }
+
+    fn saved_samples(&mut self, samples: Vec<PathBuf>, gone: Vec<PathBuf>, now: Instant) {
         // All of them are applied once the operator runs.
-        if !samples.is_empty() && self.samples != Samples::Outstanding {
-            let mut files = match std::mem::replace(&mut self.samples, Samples::Applied) {
-                Samples::Changed { files, .. } => files,
-                _ => Vec::new(),
-            };
-            files.extend(samples);
-            files.sort_unstable();
-            files.dedup();
-            self.samples = Samples::Changed { files, due: now + QUIET };
+        if (samples.is_empty() && gone.is_empty()) || self.samples == Samples::Outstanding {
+            return;
+        }
+        let (mut files, mut missing) = match std::mem::replace(&mut self.samples, Samples::Applied) {
+            Samples::Changed { files, gone, .. } => (files, gone),
+            _ => (BTreeSet::new(), BTreeSet::new()),
+        };
+        missing.extend(gone);
+        missing.retain(|path| !samples.contains(path));
+        files.extend(samples);
+        files.retain(|path| !missing.contains(path));
+        let due = now + if missing.is_empty() { QUIET } else { REPLACED };
+        self.samples = Samples::Changed { files, gone: missing, due };
+    }
+
+    /// What samples hold now is known, also if the server has refused some of it.
+    fn applied(&mut self, files: Vec<Content>, result: Result<usize, String>, actions: &mut Vec<Action>) {
+        let nothing_left = !files.is_empty() && files.iter().all(|file| file.objects.is_empty());
+        let objects = self.held.read(files);
+        match result {
+            // There was nothing to apply; what is deleted is said by itself.
+            Ok(0) if nothing_left => {}
+            Ok(count) => actions.push(Action::Say(Said::SamplesApplied { count })),
+            Err(why) => actions.push(Action::Say(Said::SamplesFailed { why })),
+        }
+        if objects.is_empty() {
+            self.free(actions);
+        } else {
+            actions.push(Action::Delete { objects });
+        }
+    }
+
+    /// The samples can be worked on again.
+    fn free(&mut self, actions: &mut Vec<Action>) {
+        self.busy = std::mem::take(&mut self.again);
+        if self.busy {
+            actions.push(Action::Recreate);
         }
     }
 
@@ -421,7 +488,7 @@ impl Machine {
         actions.push(Action::Start { run: self.runs, program });
         actions.push(Action::Say(Said::OperatorStarted { run: self.runs }));
         if self.samples == Samples::Outstanding {
-            self.samples = Samples::Applied;
+            (self.samples, self.busy) = (Samples::Applied, true);
             actions.push(Action::Apply { files: Vec::new() });
         }
     }
@@ -454,7 +521,11 @@ impl Machine {
         match key {
             Key::Quit => actions.push(Action::Quit),
             Key::Events => actions.push(Action::ShowEvents),
-            Key::Samples => actions.push(Action::Recreate),
+            Key::Samples if self.busy => self.again = true,
+            Key::Samples => {
+                self.busy = true;
+                actions.push(Action::Recreate);
+            }
             Key::Restart => match self.operator {
                 Operator::Running { .. } => {
                     self.operator = Operator::Stopping;
@@ -473,11 +544,12 @@ impl Machine {
         {
             self.start_build(now, actions);
         }
-        if let Samples::Changed { files, due } = &self.samples
+        if let Samples::Changed { files, gone, due } = &self.samples
             && now >= *due
+            && !self.busy
         {
-            actions.push(Action::Apply { files: files.clone() });
-            self.samples = Samples::Applied;
+            actions.push(Action::Apply { files: files.union(gone).cloned().collect() });
+            (self.samples, self.busy) = (Samples::Applied, true);
         }
         if let Operator::Ended { again, .. } = self.operator
             && now >= again

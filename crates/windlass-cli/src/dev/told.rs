@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::logs::{Level, Reconcile};
 use super::machine::Said;
 use super::objects::Object;
+use super::samples::Sample;
 use crate::paint::{Ink, duration};
 
 /// Everything that is told while the loop runs.
@@ -133,6 +134,11 @@ pub(super) fn causes(files: &[String]) -> String {
     }
 }
 
+/// A sample as people know it.
+fn title(sample: &Sample) -> String {
+    format!("{} {}", sample.kind, sample.name)
+}
+
 fn said_line(said: &Said) -> (&'static str, String, Ink) {
     match said {
         Said::BuildStarted { files } if files.is_empty() => ("build", "started".to_owned(), Ink::Plain),
@@ -151,6 +157,10 @@ fn said_line(said: &Said) -> (&'static str, String, Ink) {
             ("operator", format!("{how}, starts again in {}", duration(*again)), Ink::Red)
         }
         Said::SamplesApplied { count } => ("samples", format!("{count} applied"), Ink::Plain),
+        Said::SamplesDeleted { objects } => {
+            let names: Vec<String> = objects.iter().map(title).collect();
+            ("samples", format!("deleted {}, which no file has any more", names.join(", ")), Ink::Plain)
+        }
         Said::SamplesFailed { why } => ("samples", why.clone(), Ink::Red),
         Said::Reconciling { files, total, compiler } => {
             let rest = total.saturating_sub(*compiler);
@@ -182,6 +192,9 @@ fn said_json(said: &Said) -> Value {
             json!({"event": "operatorEnded", "how": how, "againSeconds": again.as_secs_f64()})
         }
         Said::SamplesApplied { count } => json!({"event": "samplesApplied", "count": count}),
+        Said::SamplesDeleted { objects } => {
+            json!({"event": "samplesDeleted", "objects": objects.iter().map(title).collect::<Vec<_>>()})
+        }
         Said::SamplesFailed { why } => json!({"event": "samplesFailed", "error": why}),
         Said::Reconciling { files, total, compiler } => json!({
             "event": "reconciling", "files": files, "totalSeconds": total.as_secs_f64(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::Finding;
+use super::{Finding, versions};
 use crate::against::apply::{self, Change};
 use crate::against::definitions::{self, is_definition};
 use crate::against::target::Target;
@@ -21,7 +21,17 @@ const ENDPOINTS: usize = 20;
 /// How long the cluster may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) async fn check(args: &Doctor, project: Option<&str>, manifests: &[Value]) -> Vec<Finding> {
+/// What other checks have found out.
+pub(super) struct Known<'a> {
+    pub project: Option<&'a str>,
+    pub manifests: &'a [Value],
+    /// The version of kubectl.
+    pub kubectl: Option<&'a str>,
+    /// The minor version of Kubernetes that the operator's types are of.
+    pub types: Option<u32>,
+}
+
+pub(super) async fn check(args: &Doctor, known: &Known<'_>) -> Vec<Finding> {
     let target = match Target::connect(&args.target).await {
         Ok(target) => target,
         Err(error) => {
@@ -32,15 +42,18 @@ pub(super) async fn check(args: &Doctor, project: Option<&str>, manifests: &[Val
     let answer = tokio::time::timeout(TIMEOUT, target.client.apiserver_version()).await;
     let mut findings = match answer {
         Ok(Ok(version)) => {
-            vec![Finding::ok("cluster", format!("{} runs Kubernetes {}", target.context, version.git_version))]
+            let message = format!("{} runs Kubernetes {}", target.context, version.git_version);
+            let mut findings = vec![Finding::ok("cluster", message)];
+            findings.extend(versions::check(&version.git_version, known.kubectl, known.types));
+            findings
         }
         Ok(Err(error)) => return vec![unreachable(&target, &message(&error))],
         Err(_) => return vec![unreachable(&target, &format!("no answer within {} s", TIMEOUT.as_secs()))],
     };
     for checked in [
-        definitions(&target, manifests).await,
+        definitions(&target, known.manifests).await,
         permissions(&target).await,
-        roles(&target, project, manifests).await,
+        roles(&target, known.project, known.manifests).await,
         webhooks(&target).await,
     ] {
         match checked {

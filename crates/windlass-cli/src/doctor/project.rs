@@ -7,7 +7,7 @@ use serde_json::Value;
 use windlass_scaffold::project::ProjectError;
 use windlass_scaffold::scaffold::{self, ScaffoldError};
 
-use super::Finding;
+use super::{Finding, versions};
 use crate::args::Doctor;
 use crate::{operator, output, project};
 
@@ -16,11 +16,13 @@ pub(super) struct Looked {
     pub findings: Vec<Finding>,
     pub name: Option<String>,
     pub manifests: Vec<Value>,
+    /// The minor version of Kubernetes that the operator's types are of.
+    pub types: Option<u32>,
 }
 
 pub(super) fn check(args: &Doctor) -> Looked {
     let root = project::root(Path::new("."));
-    let mut looked = Looked { findings: Vec::new(), name: None, manifests: Vec::new() };
+    let mut looked = Looked { findings: Vec::new(), name: None, manifests: Vec::new(), types: None };
     match scaffold::open(&root) {
         Err(ScaffoldError::NoProject { .. }) => {
             looked
@@ -42,6 +44,8 @@ pub(super) fn check(args: &Doctor) -> Looked {
                 Finding::warning("project", message, "windlass upgrade")
             });
             looked.name = Some(project.project_name.to_string());
+            let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
+            looked.types = versions::of_types(&manifest);
         }
     }
     match operator::program(&args.operator)

@@ -3,6 +3,7 @@
 
 mod deploy;
 mod operator;
+mod push;
 mod samples;
 
 use std::fmt::Write as _;

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
+mod deploy;
 mod full;
 mod hostile;
 mod killed;

@@ -7,11 +7,15 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::process::{Running, eventually};
+use crate::terminal::Terminal;
 use crate::windlass::{Cluster, Sandbox};
 
 const DEFINITION: &str = r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"hens.farm.example.com"},"spec":{"group":"farm.example.com","scope":"Namespaced","names":{"kind":"Hen","plural":"hens"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}"#;
 
 const RECONCILED: &str = r#"{"level":"DEBUG","target":"windlass::reconciled","fields":{"key":"default/hen","outcome":"success","seconds":0.001},"span":{"controller":"hen"}}"#;
+
+const HEN: &str = "apiVersion: farm.example.com/v1\nkind: Hen\nmetadata:\n  name: hen\n";
+const CHICK: &str = "apiVersion: farm.example.com/v1\nkind: Hen\nmetadata:\n  name: chick\n";
 
 /// The source of the operator, which says `word` when it starts.
 fn operator(word: &str) -> String {
@@ -20,6 +24,28 @@ fn operator(word: &str) -> String {
          {DEFINITION:?}).unwrap();\n        return;\n    }}\n    eprintln!(\"{word}\");\n    eprintln!(\"{{}}\", \
          {RECONCILED:?});\n    loop {{\n        std::thread::park();\n    }}\n}}\n"
     )
+}
+
+/// Makes a project.
+fn project(sandbox: &Sandbox, source: &str, sample: &str) {
+    let write = |path: &str, text: &str| {
+        let path = sandbox.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("Cargo.toml", "[package]\nname = \"farm\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n");
+    write("src/main.rs", source);
+    write("config/samples/hen.yaml", sample);
+}
+
+/// The command in the project, for a cluster.
+fn command(sandbox: &Sandbox, cluster: &Cluster, args: &str) -> Command {
+    let mut command = sandbox.command(args);
+    command.arg("--kubeconfig").arg(&cluster.kubeconfig);
+    // Cargo finds its tool chain in the real home.
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    command.env("HOME", home).env("CARGO_TARGET_DIR", sandbox.path("target")).env("CARGO_NET_OFFLINE", "true");
+    command
 }
 
 /// A project, and the loop that runs in it.
@@ -32,26 +58,13 @@ struct Dev {
 
 impl Dev {
     fn start() -> Self {
-        let sample = "apiVersion: farm.example.com/v1\nkind: Hen\nmetadata:\n  name: hen\n";
-        Self::start_with("dev -o json", &operator("first"), sample)
+        Self::start_with("dev -o json", &operator("first"), HEN)
     }
 
     fn start_with(args: &str, source: &str, sample: &str) -> Self {
         let (sandbox, cluster) = (Sandbox::new(), Cluster::ephemeral());
-        let write = |path: &str, text: &str| {
-            let path = sandbox.path(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        write("Cargo.toml", "[package]\nname = \"farm\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n");
-        write("src/main.rs", source);
-        write("config/samples/hen.yaml", sample);
-        let mut command = sandbox.command(args);
-        command.arg("--kubeconfig").arg(&cluster.kubeconfig);
-        // Cargo finds its tool chain in the real home.
-        let home = std::env::var_os("HOME").unwrap_or_default();
-        command.env("HOME", home).env("CARGO_TARGET_DIR", sandbox.path("target")).env("CARGO_NET_OFFLINE", "true");
-        Self { process: Running::spawn(&mut command), sandbox, _cluster: cluster }
+        project(&sandbox, source, sample);
+        Self { process: Running::spawn(&mut command(&sandbox, &cluster, args)), sandbox, _cluster: cluster }
     }
 
     /// The next event of a name.
@@ -100,10 +113,55 @@ fn a_saved_file_becomes_a_new_operator() {
     )
     .unwrap();
     assert_eq!(dev.event("samplesApplied")["count"], 1);
+    // In a directory that is new, and then gone again.
+    std::fs::create_dir(dev.sandbox.path("config/samples/more")).unwrap();
+    std::fs::write(dev.sandbox.path("config/samples/more/chick.yaml"), CHICK).unwrap();
+    while dev.event("object")["object"] != "default/chick" {}
+    std::fs::remove_dir_all(dev.sandbox.path("config/samples/more")).unwrap();
+    // The watch may be first to say it.
+    let (mut is_said, mut is_gone) = (false, false);
+    while !(is_said && is_gone) {
+        let line = dev.process.line().expect("the loop goes on");
+        let event: Value = serde_json::from_str(&line).unwrap();
+        is_said |= event["event"] == "samplesDeleted" && event["objects"] == serde_json::json!(["Hen chick"]);
+        is_gone |= event["event"] == "object" && event["object"] == "default/chick" && event["gone"] == true;
+    }
 
     dev.process.signal(Signal::TERM);
     eventually("the operator ends with the loop", || dev.processes().is_empty().then_some(()));
     assert_eq!(dev.process.wait().code(), Some(143));
+}
+
+/// An event of the sample.
+const FED: &str = "\
+apiVersion: v1
+kind: Event
+metadata: {name: hen.1, namespace: default}
+involvedObject: {apiVersion: farm.example.com/v1, kind: Hen, namespace: default, name: hen}
+type: Normal
+reason: Fed
+message: it has eaten
+lastTimestamp: '2026-01-01T00:00:00Z'
+";
+
+#[test]
+fn keys_show_events_and_end_the_loop() {
+    let (sandbox, cluster) = (Sandbox::new(), Cluster::ephemeral());
+    project(&sandbox, &operator("first"), HEN);
+    let mut terminal = Terminal::spawn(&mut command(&sandbox, &cluster, "dev"));
+    terminal.shows("1 applied");
+    assert!(!terminal.is_usual(), "keys are read one by one");
+    terminal.press("e");
+    terminal.shows("none of this project's objects");
+    std::fs::write(sandbox.path("event.yaml"), FED).unwrap();
+    sandbox.succeeds(&format!("apply -f event.yaml --kubeconfig {}", cluster.kubeconfig.display()));
+    // What is no key is left alone; upper case is as good.
+    terminal.press("xE");
+    terminal.shows("Normal Hen hen: Fed it has eaten");
+    terminal.press("q");
+    assert_eq!(terminal.wait().code(), Some(0));
+    assert!(terminal.is_usual(), "the terminal is as it was");
+    eventually("the operator ends with the loop", || sandbox.processes().is_empty().then_some(()));
 }
 
 #[test]

@@ -68,6 +68,30 @@ fn a_healthy_place_has_nothing_broken() {
 }
 
 #[test]
+fn a_rustup_without_a_tool_chain_has_its_remedy() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.path("bin")).unwrap();
+    for name in ["rustc", "cargo"] {
+        let file = sandbox.path("bin").join(name);
+        let why =
+            format!("error: rustup could not choose a version of {name} to run, because no default is configured.");
+        std::fs::write(&file, format!("#!/bin/sh\necho '{why}' >&2\necho 'help: more' >&2\nexit 1\n")).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = sandbox.command("doctor -o json --kubeconfig none");
+    let output = command.env("PATH", sandbox.path("bin")).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    for name in ["rustc", "cargo"] {
+        let said = format!("does not work: rustup could not choose a version of {name}");
+        assert_eq!(find(findings, name, &said)["remedy"], "rustup default stable");
+    }
+    assert_eq!(find(findings, "rustfmt", "cargo does not work")["level"], "skipped");
+    assert_eq!(find(findings, "kubectl", "not found")["level"], "warning");
+}
+
+#[test]
 fn a_cluster_that_does_not_answer_is_broken() {
     let sandbox = Sandbox::new();
     let config = json!({

@@ -1,6 +1,6 @@
 //! `windlass image build`: the image that comes out, and a registry that takes it.
 
-mod registry;
+pub(crate) mod registry;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

@@ -29,5 +29,6 @@ mod public_names;
 mod reference;
 mod restart;
 mod rootless;
+mod terminal;
 mod tools;
 mod trouble;

@@ -72,7 +72,8 @@ fn the_spellings_of_kubebuilder_are_accepted() {
     let kind = "--group webapp --version v1 --kind Guestbook";
     let api = format!("create api {kind} --resource=true --controller=true --make=false --ssa");
     sandbox.succeeds(&format!("{api} --example=false --crd-version v1"));
-    let webhook = format!("create webhook {kind} --plural guestbooks --make=false --force=false --webhook-version v1");
+    let webhook =
+        format!("create webhook {kind} --plural guestbooks --make=false --force=false --webhook-version v1 --legacy");
     sandbox.succeeds(&format!("{webhook} --defaulting=true --programmatic-validation=true --conversion=false"));
     assert!(sandbox.path("src/webhook/v1/guestbook.rs").exists() || sandbox.path("src/webhook/webapp/v1").exists());
     let said = sandbox.windlass("edit --plugins=helm/v2-alpha");
@@ -137,7 +138,7 @@ fn a_license_file_is_at_the_top_of_rust_files() {
 #[test]
 fn the_plugin_deploy_image_is_answered_with_another_way() {
     let sandbox = project("");
-    let image = "--image=memcached:1 --image-container-port=11211 --run-as-user=1001 --plugins=deploy-image/v1-alpha";
+    let image = "--image=memcached:1 --image-container-port=11211 --run-as-user=1001 --manifests=false --plugins=deploy-image/v1-alpha";
     let said = sandbox.fails(&format!("create api --group cache --version v1 --kind Memcached {image}"));
     assert!(said.contains("deploy-image") && said.contains("app-service"), "{said}");
     assert_unchanged(&sandbox);
@@ -212,6 +213,7 @@ fn wrong_arguments_exit_with_two() {
         ("frobnicate", "unrecognized subcommand"),
         ("init afile", "afile is a file, and a project is a directory"),
         ("init Bad_Dir", "--name"),
+        ("init my.domain", "The domain of its groups is --domain my.domain"),
         ("init other --windlass-git nonsense", "use the URL of a git repository"),
         ("create api --group webapp --version one --kind Guestbook", "such as \"v1\""),
         ("create api --version v1 --kind Pod --resource=false --controller=false", "neither a resource nor"),
@@ -379,6 +381,36 @@ fn names_of_every_sort_are_refused_without_a_trace() {
         assert!(said.stderr.contains(part), "windlass {args} {name:?}: {part:?} is not in: {}", said.stderr);
         assert!(!said.stderr.contains("panicked"), "windlass {args} {name:?}: {said:?}");
         assert_unchanged(&sandbox);
+    }
+}
+
+#[test]
+fn groups_of_kubernetes_are_refused_or_annotated() {
+    let gadget = "--version v1 --kind Gadget";
+    for (domain, group, note) in [
+        ("k8s.io", "--group networking", None),
+        ("storage.k8s.io", "", None),
+        ("k8s.io", "--group pets", Some("pets.k8s.io is a group of the Kubernetes community")),
+        ("kubernetes.io", "", Some("kubernetes.io is a group of the Kubernetes community")),
+        ("x-k8s.io", "--group pets", Some("")),
+    ] {
+        let sandbox = Sandbox::new();
+        sandbox.succeeds(&format!("init --name zoo --domain {domain}"));
+        let said = sandbox.windlass(&format!("create api {group} {gadget}"));
+        let Some(note) = note else {
+            assert_eq!(said.status.code(), Some(1), "{domain}: {said:?}");
+            assert!(said.stderr.contains("is a group of Kubernetes itself"), "{domain}: {said:?}");
+            assert!(!sandbox.path("api/src/v1").exists(), "{domain}");
+            continue;
+        };
+        assert!(said.status.success() && said.stderr.starts_with(note), "{domain}: {said:?}");
+        assert_eq!(said.stderr.is_empty(), note.is_empty(), "{domain}: {said:?}");
+        let types = std::fs::read_to_string(sandbox.path("api/src/v1/gadget.rs")).unwrap();
+        let annotation = r#"annotation("api-approved.kubernetes.io", "unapproved, experimental-only")"#;
+        assert_eq!(types.contains(annotation), !note.is_empty(), "{domain}: {types}");
+        // Not where the types are those of somebody else.
+        let said = sandbox.windlass("create api --group core --version v1 --kind Pod --resource=false");
+        assert!(said.status.success() && said.stderr.is_empty(), "{domain}: {said:?}");
     }
 }
 

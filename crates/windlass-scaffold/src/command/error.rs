@@ -25,6 +25,11 @@ pub enum CommandError {
     )]
     GroupWithoutDot { group: String },
     #[error(
+        "{group} is a group of Kubernetes itself, and API servers do not serve kinds that a CRD adds to it: choose another \
+         --group, or another --domain for the project"
+    )]
+    BuiltInGroup { group: String },
+    #[error(
         "the kinds of this project are in the group {existing}, and this one would be in {group}: run `windlass edit \
          --multigroup` first"
     )]

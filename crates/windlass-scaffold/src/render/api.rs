@@ -41,7 +41,6 @@ pub(super) fn conversions(project: &Project) -> Vec<(&Resource, &Resource)> {
 
 fn types(project: &Project, resource: &Resource, common: &Value, tree: &mut Tree) {
     let Some(api) = &resource.api else { return };
-    let group = resource.qualified_group();
     let values = context! {
         kind => resource.kind.as_str(),
         article => resource.kind.article(),
@@ -49,8 +48,8 @@ fn types(project: &Project, resource: &Resource, common: &Value, tree: &mut Tree
         plural => resource.plural().as_str(),
         short_names => api.short_names.iter().map(crate::name::Plural::as_str).collect::<Vec<_>>(),
         namespaced => api.namespaced,
-        protected => group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io"),
-        group,
+        protected => resource.is_protected(),
+        group => resource.qualified_group(),
         ..common.clone()
     };
     let path = format!("api/src/{}/{}.rs", version_modules(project, resource).join("/"), resource.kind.module());

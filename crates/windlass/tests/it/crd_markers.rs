@@ -8,7 +8,7 @@ mod forms;
 mod kinds;
 mod values;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
@@ -122,17 +122,44 @@ fn go_and_rust_types_give_the_same_definition() {
     assert!(golden.is_empty(), "no Rust type for {:?}", golden.keys());
 }
 
+/// Where the Go types have markers: each by its name, with what it stands on.
+fn used() -> BTreeSet<(&'static str, &'static str)> {
+    let known = |text: &str| {
+        let is_it =
+            |name: &&str| text.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['=', ':']));
+        MARKERS.lines().filter_map(|line| line.split_whitespace().next()).find(is_it)
+    };
+    let (mut used, mut above) = (BTreeSet::new(), Vec::new());
+    for line in SOURCE.lines().map(str::trim) {
+        if let Some(marker) = line.strip_prefix("// +") {
+            above.push(known(marker).unwrap_or_else(|| panic!("controller-gen does not know +{marker}")));
+        } else if !line.starts_with("//") {
+            let place = match line.split_whitespace().next() {
+                Some(place @ ("package" | "type")) => place,
+                _ => "field",
+            };
+            used.extend(above.drain(..).map(|marker| (marker, place)));
+        }
+    }
+    used
+}
+
+/// This marker is known there only to be refused: "k8s:enum must be set on a type, not a field".
+const REFUSED: (&str, &str) = ("k8s:enum", "field");
+
 #[test]
-fn each_marker_has_a_case_and_a_row_of_the_table() {
+fn each_marker_has_a_case_in_each_place_and_a_row() {
+    let mut known = BTreeSet::new();
     for line in MARKERS.lines() {
-        let marker = line.split_whitespace().next().expect("a name");
-        let used = SOURCE.lines().filter_map(|line| line.trim().strip_prefix(&format!("// +{marker}")));
-        let used = used.filter(|rest| rest.is_empty() || rest.starts_with(['=', ':'])).count();
-        assert!(used > 0, "no Go type has +{marker}");
+        let mut words = line.split_whitespace();
+        let marker = words.next().expect("a name");
+        known.extend(words.map(|place| (marker, place)));
         let rows =
             TABLE.lines().filter(|line| line.starts_with("| ") && line.contains(&format!("`+{marker}`"))).count();
         assert_eq!(rows, 1, "rows of the table about +{marker}");
     }
+    assert!(known.remove(&REFUSED));
+    assert_eq!(used(), known);
 }
 
 #[tokio::test]

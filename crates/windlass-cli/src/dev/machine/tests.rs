@@ -37,12 +37,46 @@ impl Bench {
         bench.step(Event::Begin);
         bench.step(built(1));
         bench.step(prepared());
+        bench.step(applied(&[("a.yaml", &["a"]), ("b.yaml", &["b"])]));
         bench
     }
 }
 
+fn sample(name: &str) -> Sample {
+    let text = str::to_owned;
+    Sample { api_version: text("v1"), kind: text("ConfigMap"), namespace: text("default"), name: text(name) }
+}
+
+/// Samples were applied: files, with the names of the objects that they hold.
+fn applied(files: &[(&str, &[&str])]) -> Event {
+    let content = |(path, names): &(&str, &[&str])| Content {
+        path: path.into(),
+        objects: names.iter().map(|name| sample(name)).collect(),
+    };
+    Event::Applied {
+        files: files.iter().map(content).collect(),
+        result: Ok(files.iter().map(|(_, names)| names.len()).sum()),
+    }
+}
+
+fn deleted(names: &[&str]) -> Event {
+    Event::Deleted { result: Ok(names.iter().map(|name| sample(name)).collect()) }
+}
+
+fn saved_sample(name: &str) -> Event {
+    Event::Saved { sources: Vec::new(), samples: vec![name.into()], gone: Vec::new() }
+}
+
+fn gone(name: &str) -> Event {
+    Event::Saved { sources: Vec::new(), samples: Vec::new(), gone: vec![name.into()] }
+}
+
+fn apply(files: &[&str]) -> Action {
+    Action::Apply { files: files.iter().map(PathBuf::from).collect() }
+}
+
 fn saved(file: &str) -> Event {
-    Event::Saved { sources: vec![file.to_owned()], samples: Vec::new() }
+    Event::Saved { sources: vec![file.to_owned()], samples: Vec::new(), gone: Vec::new() }
 }
 
 fn built(build: u64) -> Event {
@@ -214,12 +248,69 @@ fn builds_wait_for_the_program_being_prepared() {
 #[test]
 fn changed_samples_are_applied_by_themselves() {
     let mut bench = Bench::running();
-    let sample = |name: &str| Event::Saved { sources: Vec::new(), samples: vec![name.into()] };
-    assert_eq!(bench.step(sample("b.yaml")), []);
-    assert_eq!(bench.step(sample("a.yaml")), []);
+    assert_eq!(bench.step(saved_sample("b.yaml")), []);
+    assert_eq!(bench.step(saved_sample("a.yaml")), []);
     bench.later(30);
-    assert_eq!(bench.step(Event::Time), [Action::Apply { files: vec!["a.yaml".into(), "b.yaml".into()] }]);
+    assert_eq!(bench.step(Event::Time), [apply(&["a.yaml", "b.yaml"])]);
+    assert_eq!(bench.step(applied(&[("a.yaml", &["a"]), ("b.yaml", &["b"])])), []);
     assert_eq!(bench.step(Event::Key(Key::Samples)), [Action::Recreate]);
+}
+
+#[test]
+fn objects_of_a_sample_that_is_gone_are_deleted() {
+    let mut bench = Bench::running();
+    bench.step(gone("a.yaml"));
+    bench.later(30);
+    assert_eq!(bench.step(Event::Time), [], "an editor may be replacing it");
+    bench.later(470);
+    assert_eq!(bench.machine.wake_at(), Some(bench.now));
+    assert_eq!(bench.step(Event::Time), [apply(&["a.yaml"])]);
+    let actions = bench.machine.step(applied(&[("a.yaml", &[])]), bench.now);
+    assert_eq!(actions, [Action::Delete { objects: vec![sample("a")] }], "and nothing is said of samples applied");
+    let objects = vec![sample("a")];
+    assert_eq!(bench.said(deleted(&["a"])), [Said::SamplesDeleted { objects }]);
+    // An object that is taken out of its file.
+    bench.step(saved_sample("b.yaml"));
+    bench.later(30);
+    assert_eq!(bench.step(Event::Time), [apply(&["b.yaml"])]);
+    let objects = vec![sample("b")];
+    assert_eq!(bench.step(applied(&[("b.yaml", &["c"])])), [Action::Delete { objects }]);
+}
+
+#[test]
+fn a_sample_that_is_replaced_is_not_deleted() {
+    let mut bench = Bench::running();
+    bench.step(gone("a.yaml"));
+    bench.later(10);
+    bench.step(saved_sample("a.yaml"));
+    bench.later(30);
+    assert_eq!(bench.step(Event::Time), [apply(&["a.yaml"])]);
+    assert_eq!(bench.step(applied(&[("a.yaml", &["a"])])), []);
+    // Renamed: the file that holds its object now is read together with it.
+    bench.step(saved_sample("c.yaml"));
+    bench.step(gone("a.yaml"));
+    bench.later(500);
+    assert_eq!(bench.step(Event::Time), [apply(&["a.yaml", "c.yaml"])]);
+    assert_eq!(bench.step(applied(&[("a.yaml", &[]), ("c.yaml", &["a"])])), []);
+}
+
+#[test]
+fn samples_are_worked_on_one_after_the_other() {
+    let mut bench = Bench::running();
+    bench.step(saved_sample("a.yaml"));
+    bench.later(30);
+    assert_eq!(bench.step(Event::Time), [apply(&["a.yaml"])]);
+    bench.step(saved_sample("b.yaml"));
+    bench.later(30);
+    assert_eq!(bench.machine.wake_at(), None, "the first are being applied");
+    assert_eq!(bench.step(Event::Time), []);
+    assert_eq!(bench.step(Event::Key(Key::Samples)), []);
+    assert_eq!(bench.step(applied(&[("a.yaml", &[])])), [Action::Delete { objects: vec![sample("a")] }]);
+    assert_eq!(bench.step(Event::Time), []);
+    assert_eq!(bench.step(deleted(&["a"])), [Action::Recreate]);
+    assert_eq!(bench.step(applied(&[("b.yaml", &["b"])])), []);
+    assert_eq!(bench.machine.wake_at(), Some(bench.now));
+    assert_eq!(bench.step(Event::Time), [apply(&["b.yaml"])]);
 }
 
 #[test]

@@ -383,7 +383,7 @@ fn a_newer_bundle_takes_the_place_of_the_older() {
 }
 
 /// A program that says what it needs, as an operator does. Images are made of programs, not of scripts.
-fn program(stage: &Stage) {
+pub(super) fn program(stage: &Stage) {
     let role =
         r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"pets"},"rules":[]}"#;
     let source =

@@ -15,7 +15,7 @@ const TOKEN: &str = "Bearer sesame";
 
 /// What the registry asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(crate) enum Access {
     /// A token, which the password gives.
     Token,
     /// A token, which everybody gets.
@@ -33,18 +33,18 @@ struct Stored {
     contents: HashMap<String, Vec<u8>>,
 }
 
-pub(super) struct Registry {
+pub(crate) struct Registry {
     pub address: String,
     stored: Arc<Mutex<Stored>>,
 }
 
 impl Registry {
-    pub(super) fn start(access: Access) -> Self {
+    pub(crate) fn start(access: Access) -> Self {
         Self::start_with(access, None)
     }
 
     /// A registry that is spoken to with TLS, with a certificate of the authority.
-    pub(super) fn start_tls(access: Access, authority: &Authority) -> Self {
+    pub(crate) fn start_tls(access: Access, authority: &Authority) -> Self {
         let identity = authority.server(&["127.0.0.1".to_owned()]).unwrap();
         Self::start_with(access, Some(Arc::new(authority.server_config(&identity).unwrap())))
     }
@@ -72,14 +72,14 @@ impl Registry {
     }
 
     /// The digest of a manifest, whose blobs must be there.
-    pub(super) fn manifest(&self, repository: &str, tag: &str) -> Option<String> {
+    pub(crate) fn manifest(&self, repository: &str, tag: &str) -> Option<String> {
         let stored = self.stored.lock().unwrap();
         assert_eq!(stored.blobs.len(), 2, "the layer and the configuration");
         stored.manifests.get(&format!("{repository}/manifests/{tag}")).cloned()
     }
 
     /// Adds a manifest under a tag, and returns its digest.
-    pub(super) fn add_manifest(&self, tag: &str, content: &[u8]) -> String {
+    pub(crate) fn add_manifest(&self, tag: &str, content: &[u8]) -> String {
         let digest = sha256(content);
         let mut stored = self.stored.lock().unwrap();
         stored.manifests.insert(format!("team/app/manifests/{tag}"), digest.clone());
@@ -88,12 +88,12 @@ impl Registry {
     }
 
     /// The manifest with a digest.
-    pub(super) fn content(&self, digest: &str) -> Vec<u8> {
+    pub(crate) fn content(&self, digest: &str) -> Vec<u8> {
         self.stored.lock().unwrap().contents[digest].clone()
     }
 
     /// Has the registry give something else for a blob.
-    pub(super) fn spoil(&self, digest: &str, content: &[u8]) {
+    pub(crate) fn spoil(&self, digest: &str, content: &[u8]) {
         self.stored.lock().unwrap().blobs.insert(digest.to_owned(), content.to_vec());
     }
 }

@@ -230,11 +230,16 @@ kind! { "ListType", "listtypes", "ListType has lists that merge in different way
     set: Vec<String>,
     declarative: std::collections::BTreeSet<String>,
     r#type: ListTypeNames,
+    declared: ListTypeDeclared,
 }}
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crd::list_set)]
 struct ListTypeNames(Vec<String>);
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crd::list_set)]
+struct ListTypeDeclared(Vec<String>);
 
 kind! { "ListMapKey", "listmapkeys", "ListMapKey has lists that merge by key.", ListMapKeySpec {
     #[schemars(transform = crd::list_map(["port", "protocol"]))]
@@ -242,6 +247,7 @@ kind! { "ListMapKey", "listmapkeys", "ListMapKey has lists that merge by key.", 
     #[schemars(transform = crd::list_map(["port"]))]
     declarative: Vec<ListMapKeyPort>,
     r#type: ListMapKeyPorts,
+    declared: ListMapKeyDeclared,
 }}
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -253,6 +259,10 @@ struct ListMapKeyPort {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crd::list_map(["port"]))]
 struct ListMapKeyPorts(Vec<ListMapKeyPort>);
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crd::list_map(["port"]))]
+struct ListMapKeyDeclared(Vec<ListMapKeyPort>);
 
 /// The same with the attributes of `kube`, which stand on fields of structs.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Serialize, Deserialize)]
@@ -273,6 +283,7 @@ struct ListMapKeyOfKubeSpec {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["port".to_string()]))]
     declarative: Vec<ListMapKeyPort>,
     r#type: ListMapKeyPorts,
+    declared: ListMapKeyDeclared,
 }
 
 kind! { "MapType", "maptypes", "MapType has maps that merge in different ways.", MapTypeSpec {
