@@ -43,6 +43,15 @@ fn pages() -> BTreeSet<PathBuf> {
     pages
 }
 
+/// The pages of the repository that no book has.
+fn pages_beside_the_book() -> BTreeSet<PathBuf> {
+    let root = root();
+    let mut pages = files(&root.join("examples"), "md");
+    pages.retain(|page| !relative(page).contains("/target/"));
+    pages.insert(root.join("CHANGELOG.md"));
+    pages
+}
+
 /// The lines of a page outside of code blocks.
 fn prose(page: &str) -> impl Iterator<Item = &str> {
     let mut code = false;
@@ -107,6 +116,28 @@ fn every_page_is_in_the_summary_once() {
     assert!(missing.is_empty(), "add these pages to docs/SUMMARY.md: {missing:?}");
 }
 
+/// Readers of plain files begin with an index, readers of the built book with the summary.
+#[test]
+fn indexes_list_the_pages_of_the_summary() {
+    let docs = root().join("docs");
+    let linked = |index: &str| -> BTreeSet<PathBuf> {
+        let index = docs.join(index);
+        let text = read(&index);
+        let targets = prose(&text).flat_map(links).map(|target| target.split('#').next().unwrap());
+        targets.map(|target| normal(&index.parent().unwrap().join(target))).collect()
+    };
+    let summary = linked("SUMMARY.md");
+    for (index, is_chinese) in [("README.md", false), ("zh/README.md", true)] {
+        let listed = linked(index);
+        let expected = summary.iter().filter(|page| page.starts_with(docs.join("zh")) == is_chinese);
+        let missing: Vec<_> = expected
+            .filter(|page| **page != docs.join(index) && !listed.contains(*page))
+            .map(|page| relative(page))
+            .collect();
+        assert!(missing.is_empty(), "add these pages of docs/SUMMARY.md to docs/{index}: {missing:?}");
+    }
+}
+
 /// The code blocks of a page, each as one text.
 fn code(page: &str) -> Vec<String> {
     let mut blocks = Vec::new();
@@ -120,19 +151,23 @@ fn code(page: &str) -> Vec<String> {
     blocks
 }
 
+/// A block without its first line, which says how it is run, and without comments, which are translated.
+fn without_comments(block: &str) -> String {
+    let lines = block.lines().skip(1).map(|line| line.split(" #").next().unwrap_or_default().trim_end());
+    lines.filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
 /// What a reader of a translation types is what the test of the tutorials has run.
 #[test]
 fn translated_concepts_have_the_commands_of_their_pages() {
     let docs = root().join("docs");
     let typed = |page: &Path| -> BTreeSet<String> {
-        let shell = |block: &String| block.starts_with("```console") || block.starts_with("```sh");
-        let blocks: Vec<String> = code(&read(page)).into_iter().filter(shell).collect();
-        blocks
-            .iter()
-            .flat_map(|block| block.lines())
-            .filter_map(|line| line.strip_prefix("$ "))
-            .map(str::to_owned)
-            .collect()
+        let blocks = code(&read(page));
+        let console = blocks.iter().filter(|block| block.starts_with("```console")).flat_map(|block| block.lines());
+        let prompts = console.filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned);
+        // Of these blocks every line is typed.
+        let scripts = blocks.iter().filter(|block| block.starts_with("```sh")).map(|block| without_comments(block));
+        prompts.chain(scripts).collect()
     };
     for page in files(&docs.join("concepts"), "md") {
         let translation = docs.join("zh/concepts").join(page.file_name().unwrap());
@@ -157,7 +192,7 @@ fn translated_tutorials_have_the_code_of_their_pages() {
 #[test]
 fn links_of_the_book_lead_somewhere() {
     let mut broken = Vec::new();
-    for page in pages() {
+    for page in pages().into_iter().chain(pages_beside_the_book()) {
         let text = read(&page);
         for target in prose(&text).flat_map(links).filter(|target| !target.contains("://")) {
             let (file, anchor) = target.split_once('#').unwrap_or((target, ""));

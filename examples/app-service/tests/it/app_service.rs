@@ -114,6 +114,31 @@ async fn failing_requests_are_tried_again(env: Env) {
     assert_eq!((failing.hits(), conflicts.hits()), (2, 2));
 }
 
+#[windlass_testing::test(setup = crate::start)]
+async fn conflicting_writers_lose_nothing(env: Env) {
+    let _nodes = env.make_pods_ready("default");
+    // A second operator reconciles the AppService as well, while somebody else writes it and its Deployment all the time.
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    env.create(example("shop", 1)).await;
+    env.wait_until::<Deployment>("shop-deployment", |_| true).await;
+    for round in 1..=10 {
+        env.modify::<AppService>("shop", |app| {
+            app.metadata.labels.get_or_insert_default().insert("round".into(), round.to_string());
+            app.spec.replicas = round % 3 + 1;
+        })
+        .await;
+        env.modify::<Deployment>("shop-deployment", |deployment| {
+            let spec = deployment.spec.get_or_insert_default();
+            (spec.replicas, spec.revision_history_limit) = (Some(9), Some(round));
+        })
+        .await;
+    }
+    let deployment = env.wait_until::<Deployment>("shop-deployment", |it| replicas(it) == Some(2)).await;
+    assert_eq!(deployment.spec.as_ref().and_then(|spec| spec.revision_history_limit), Some(10));
+    wait_for_available(&env, "shop", 2).await;
+    assert_eq!(env.get::<AppService>("shop").await.metadata.labels.expect("labels")["round"], "10");
+}
+
 #[windlass_testing::test]
 async fn deletes_and_creates_while_nobody_reconciles_are_caught_up(env: Env) {
     let operator = crate::start(&env).await;

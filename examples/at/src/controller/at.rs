@@ -4,10 +4,13 @@
 //!
 //! ```text
 //! PENDING ── the time comes ──► a Pod is created ──► RUNNING ── the Pod ends ──► DONE
+//!                               with a finalizer       └─ the finalizer is removed
 //! ```
 //!
-//! What always holds: an At has at most one Pod. Its name follows from that of the At, so a second one cannot be created
-//! beside it, whatever a crash has left behind; and once the status says `RUNNING` none is created any more.
+//! What always holds: an At has at most one Pod, ever. Its name follows from that of the At, so a second one cannot be
+//! created beside it. A Pod is created with a finalizer that stays until the status says `RUNNING`, so a Pod that is
+//! deleted before the status is written, for example because the operator was killed in between, is still seen by the
+//! next reconcile. Once the status says `RUNNING`, no Pod is created. (Kubernetes' Jobs count their Pods in the same way.)
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use windlass::conditions::ConditionStatus;
 use windlass::controller::{CompleteController, Reconcile};
-use windlass::{Context, Controller, ObjectKey, Outcome, ReconcileError, owner};
+use windlass::{Context, Controller, ObjectKey, Outcome, ReconcileError, finalizer, owner};
 
 use at_api::v1alpha1::{At, Phase};
 
@@ -26,38 +29,74 @@ pub fn controller() -> CompleteController {
     Controller::<At>::new("at").owns::<Pod>().complete(Reconciler)
 }
 
+/// The finalizer of a Pod whose start is not in the status yet.
+const START_TRACKING: &str = "cnat.programming-kubernetes.info/start-tracking";
+
 struct Reconciler;
 
 impl Reconcile<At> for Reconciler {
     async fn reconcile(&self, at: Arc<At>, ctx: Context) -> windlass::Result {
+        let key = pod_key(&ObjectKey::of(&at));
+        let pod = ctx.get::<Pod>(&key).await?;
         // Its Pod goes with it, because of the owner reference: there is nothing to clean up, hence no finalizer.
         if at.metadata.deletion_timestamp.is_some() || phase(&at) == Phase::Done {
-            return Ok(Outcome::Done);
+            return release(pod, &ctx).await;
         }
-        let key = ObjectKey::of(&at).sibling(pod_name(&at));
-        let pod = match ctx.get::<Pod>(&key).await? {
+        let pod = match pod {
             Some(pod) => Some(pod),
             // The cache of Pods may be behind that of Ats. What follows from a missing Pod cannot be taken back, so the
             // server is asked.
             None => ctx.live().get::<Pod>(&key).await?.map(Arc::new),
         };
         match decide(&at, pod.as_deref(), ctx.now()) {
-            Step::Report(report) => report.write(&at, &ctx).await,
+            Step::Report(report) => {
+                let outcome = report.write(&at, &ctx).await?;
+                // Only now: as long as the status has not been written, the Pod is the only trace of the start.
+                release(pod, &ctx).await?;
+                Ok(outcome)
+            }
             Step::Start => {
+                // For the same reason as above: the Pod of an At that has started may have been deleted.
+                let latest = ctx.live().get::<At>(&ObjectKey::of(&at)).await?;
+                if latest.is_none_or(|latest| latest.metadata.resource_version != at.metadata.resource_version) {
+                    return Ok(Outcome::Done); // the change is on its way to the cache, and is reconciled then
+                }
                 // Create, not apply: if there is a Pod after all, this fails and the next reconcile sees it.
                 let pod = ctx.client().create(&new_pod(&at)?).await?;
-                let started = pod.metadata.creation_timestamp;
-                Report { started, ..running() }.write(&at, &ctx).await
+                let started = pod.metadata.creation_timestamp.clone();
+                let outcome = Report { started, ..running() }.write(&at, &ctx).await?;
+                release(Some(Arc::new(pod)), &ctx).await?;
+                Ok(outcome)
             }
             Step::Blocked => {
                 let message = format!("Pod {key} already exists and does not belong to this At");
                 let blocked = Report::new(Phase::Pending, ConditionStatus::False, "PodExists", message.clone());
                 blocked.write(&at, &ctx).await?;
+                // It may be of an At of the same name that was deleted.
+                release(pod, &ctx).await?;
                 // An error is retried, with growing delays: the Pod may go.
                 Err(ReconcileError::new(message))
             }
         }
     }
+
+    /// The At was deleted, perhaps before the start of its Pod was in the status.
+    async fn gone(&self, key: ObjectKey, ctx: Context) -> windlass::Result {
+        let pod = ctx.get::<Pod>(&pod_key(&key)).await?;
+        // The cache of Ats may be behind that of Pods.
+        match ctx.live().get::<At>(&key).await? {
+            None => release(pod, &ctx).await,
+            Some(_) => Ok(Outcome::Done),
+        }
+    }
+}
+
+/// Lets the Pod go, if there is one and it is still tracked.
+async fn release(pod: Option<Arc<Pod>>, ctx: &Context) -> windlass::Result {
+    if let Some(pod) = pod {
+        finalizer::remove(ctx, pod, START_TRACKING).await?;
+    }
+    Ok(Outcome::Done)
 }
 
 /// What to do next.
@@ -152,8 +191,9 @@ impl Report {
     }
 }
 
-fn pod_name(at: &At) -> String {
-    format!("{}-pod", at.metadata.name.as_deref().unwrap_or_default())
+/// The key of the Pod of an At.
+fn pod_key(at: &ObjectKey) -> ObjectKey {
+    at.sibling(format!("{}-pod", at.name()))
 }
 
 /// The Pod that runs the command. It has the annotations of the At, which is how admission webhooks and simulated nodes
@@ -162,8 +202,9 @@ fn new_pod(at: &At) -> Result<Pod, owner::OwnerError> {
     let annotations = at.metadata.annotations.iter().flatten().filter(|(key, _)| !key.starts_with("kubectl."));
     let mut pod = Pod {
         metadata: ObjectMeta {
-            name: Some(pod_name(at)),
+            name: Some(pod_key(&ObjectKey::of(at)).name().to_owned()),
             namespace: at.metadata.namespace.clone(),
+            finalizers: Some(vec![START_TRACKING.into()]),
             annotations: Some(annotations.map(|(key, value)| (key.clone(), value.clone())).collect()),
             ..ObjectMeta::default()
         },

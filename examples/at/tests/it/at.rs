@@ -157,6 +157,55 @@ async fn a_crash_between_pod_and_status_leaves_one_pod(env: Env) {
     assert!(owner::is_controlled_by(&pods[0], &at));
 }
 
+/// Starts an At, and kills the operator after the Pod is created and before the status says so.
+async fn crash_before_the_status(env: &Env) -> At {
+    let operator = crate::start(env).await;
+    let fault = env.fail(Requests::writes_of::<At>()).with(Fault::timeout());
+    let at = env.create(example("crash", LONG_AGO)).await;
+    env.wait_until::<Pod>("crash-pod", |_| true).await;
+    fault.hit(1).await;
+    operator.kill().await;
+    at
+}
+
+#[windlass_testing::test(paused)]
+async fn a_pod_deleted_before_the_status_is_not_replaced(env: Env) {
+    crash_before_the_status(&env).await;
+    env.delete::<Pod>("crash-pod").await;
+    assert_eq!(env.get::<At>("crash").await.status, None);
+
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    wait_for_reason(&env, "crash", "PodDeleted").await;
+    env.wait_gone::<Pod>("crash-pod").await;
+    // Another At that is reconciled after it: nothing is to come.
+    env.create(example("next", LONG_AGO)).await;
+    wait_for_reason(&env, "next", "Running").await;
+    let pods = pods(&env).await;
+    assert_eq!(pods.iter().map(|pod| pod.metadata.name.as_deref()).collect::<Vec<_>>(), [Some("next-pod")]);
+}
+
+#[windlass_testing::test(paused)]
+async fn a_pod_that_nobody_recorded_goes_with_its_at(env: Env) {
+    crash_before_the_status(&env).await;
+    env.delete::<At>("crash").await;
+    env.wait_until::<Pod>("crash-pod", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    env.wait_gone::<Pod>("crash-pod").await;
+}
+
+#[windlass_testing::test(paused)]
+async fn an_at_that_comes_back_gets_a_pod_of_its_own(env: Env) {
+    let first = crash_before_the_status(&env).await;
+    env.delete::<At>("crash").await;
+    env.wait_until::<Pod>("crash-pod", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+    let second = env.create(example("crash", LONG_AGO)).await;
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    let pod = env.wait_until::<Pod>("crash-pod", |pod| owner::is_controlled_by(pod, &second)).await;
+    assert!(!owner::is_controlled_by(&*pod, &first));
+    wait_for_reason(&env, "crash", "Running").await;
+    env.wait_until::<Pod>("crash-pod", |pod| pod.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)).await;
+}
+
 #[windlass_testing::test(nodes = 1, paused, setup = crate::start)]
 async fn answers_that_are_lost_and_conflicts_leave_one_pod(env: Env) {
     // The server creates the Pod, and the operator takes it for a failure.
@@ -166,6 +215,25 @@ async fn answers_that_are_lost_and_conflicts_leave_one_pod(env: Env) {
     wait_for_reason(&env, "lost", "Succeeded").await;
     assert_eq!((lost.hits(), conflicts.hits()), (1, 3));
     assert_eq!(pods(&env).await.len(), 1);
+}
+
+#[windlass_testing::test(nodes = 1, paused, setup = crate::start)]
+async fn conflicting_writers_leave_one_pod(env: Env) {
+    // A second operator reconciles the At as well, while somebody else writes the At and its Pod all the time.
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    env.create(example("contested", LONG_AGO)).await;
+    let pod = env.wait_until::<Pod>("contested-pod", |_| true).await;
+    for round in 0..20 {
+        let theirs = || Some([("round".to_owned(), round.to_string())].into());
+        env.modify::<At>("contested", |at| at.metadata.labels = theirs()).await;
+        env.modify::<Pod>("contested-pod", |pod| pod.metadata.labels = theirs()).await;
+    }
+    let done = wait_for_reason(&env, "contested", "Succeeded").await;
+    assert_eq!(done.metadata.labels.expect("labels")["round"], "19");
+    let left =
+        env.wait_until::<Pod>("contested-pod", |pod| pod.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)).await;
+    assert_eq!(left.metadata.labels.as_ref().expect("labels")["round"], "19");
+    assert_eq!((pods(&env).await.len(), &left.metadata.uid), (1, &pod.metadata.uid));
 }
 
 #[windlass_testing::test(nodes = 1, paused, setup = crate::start)]

@@ -132,6 +132,42 @@ async fn failing_requests_are_tried_again(env: Env) {
     assert_eq!((failing.hits(), conflicts.hits()), (2, 2));
 }
 
+#[windlass_testing::test(setup = crate::start)]
+async fn conflicting_writers_lose_nothing(env: Env) {
+    let _nodes = env.make_pods_ready("default");
+    // A second operator reconciles the collector as well, while somebody else writes it and its parts all the time.
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    env.create(simplest(CONFIG)).await;
+    env.wait_until::<Deployment>("simplest-collector", |_| true).await;
+    for round in 1..=10 {
+        let theirs = || ("round".to_owned(), round.to_string());
+        env.modify::<OpenTelemetryCollector>("simplest", |it| {
+            it.metadata.labels.get_or_insert_default().extend([theirs()]);
+            it.spec.config = if round % 2 == 0 { ZIPKIN.into() } else { CONFIG.into() };
+        })
+        .await;
+        env.modify::<ConfigMap>("simplest-collector", |it| {
+            it.metadata.labels.get_or_insert_default().extend([theirs()]);
+            it.data.get_or_insert_default().insert("collector.yaml".into(), "receivers:\n".into());
+        })
+        .await;
+        env.modify::<Deployment>("simplest-collector", |it| {
+            it.metadata.labels.get_or_insert_default().extend([theirs()]);
+            it.spec.get_or_insert_default().replicas = Some(7);
+        })
+        .await;
+    }
+    let config = |map: &ConfigMap| map.data.as_ref().is_some_and(|data| data["collector.yaml"] == ZIPKIN);
+    let map = env.wait_until::<ConfigMap>("simplest-collector", config).await;
+    let corrected = |it: &Deployment| it.spec.as_ref().and_then(|spec| spec.replicas) == Some(2);
+    let deployment = env.wait_until::<Deployment>("simplest-collector", corrected).await;
+    let collector = env.wait_until::<OpenTelemetryCollector>("simplest", is_ready).await;
+    for labels in [&map.metadata.labels, &deployment.metadata.labels, &collector.metadata.labels] {
+        assert_eq!(labels.as_ref().expect("labels")["round"], "10");
+    }
+    env.wait_until::<Service>("simplest-collector", |service| ports(service) == [9411]).await;
+}
+
 #[windlass_testing::test]
 async fn deletes_and_creates_while_nobody_reconciles_are_caught_up(env: Env) {
     let operator = crate::start(&env).await;

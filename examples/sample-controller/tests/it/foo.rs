@@ -5,7 +5,10 @@
 // The kind is Foo: clippy takes its name for a placeholder.
 #![allow(clippy::disallowed_names)]
 
+use std::sync::{Arc, Mutex};
+
 use k8s_openapi::api::apps::v1::Deployment;
+use tracing::subscriber::DefaultGuard;
 use windlass::owner;
 use windlass_testing::{Env, Fault, Requests};
 
@@ -85,6 +88,46 @@ async fn the_schema_allows_one_to_ten_replicas(env: Env) {
     }
 }
 
+/// What is logged on this thread, as text.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Writes what is logged from now on until the guard is dropped.
+    fn start() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn says(&self, text: &str) -> bool {
+        String::from_utf8_lossy(&self.0.lock().expect("not poisoned")).contains(text)
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("not poisoned").write(text)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[windlass_testing::test(setup = crate::start)]
+async fn the_log_has_the_messages_of_upstream(env: Env) {
+    let (log, _guard) = Log::start();
+    env.create(Foo::new("nameless", FooSpec::default())).await;
+    let missing = "Deployment name missing from object reference";
+    env.eventually(missing, async || log.says(missing)).await;
+    env.delete::<Foo>("nameless").await;
+    let gone = "Foo referenced by item in work queue no longer exists";
+    env.eventually(gone, async || log.says(gone)).await;
+    assert!(log.says("foo=default/nameless"));
+}
+
 #[windlass_testing::test(setup = crate::start)]
 async fn a_foo_without_a_name_for_its_deployment_waits_for_an_edit(env: Env) {
     env.create(Foo::new("nameless", FooSpec::default())).await;
@@ -140,6 +183,32 @@ async fn conflicts_and_lost_answers_are_tried_again(env: Env) {
     env.modify::<Foo>("test", |foo| foo.spec.replicas = Some(4)).await;
     env.wait_until::<Deployment>("test-deployment", |it| replicas(it) == Some(4)).await;
     assert_eq!((lost.hits(), conflicts.hits()), (1, 3));
+}
+
+#[windlass_testing::test(setup = crate::start)]
+async fn conflicting_writers_lose_nothing(env: Env) {
+    let _nodes = env.make_pods_ready("default");
+    // A second operator reconciles the Foo as well, while somebody else writes the Foo and its Deployment all the time.
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    env.create(example("test", Some(1))).await;
+    env.wait_until::<Deployment>("test-deployment", |_| true).await;
+    for round in 1..=10 {
+        let theirs = || ("round".to_owned(), round.to_string());
+        env.modify::<Foo>("test", |foo| {
+            foo.metadata.labels.get_or_insert_default().extend([theirs()]);
+            foo.spec.replicas = Some(round % 3 + 1);
+        })
+        .await;
+        env.modify::<Deployment>("test-deployment", |it| {
+            it.metadata.labels.get_or_insert_default().extend([theirs()]);
+            it.spec.get_or_insert_default().replicas = Some(9);
+        })
+        .await;
+    }
+    let deployment = env.wait_until::<Deployment>("test-deployment", |it| replicas(it) == Some(2)).await;
+    assert_eq!(deployment.metadata.labels.as_ref().expect("labels")["round"], "10");
+    wait_for_available(&env, "test", 2).await;
+    assert_eq!(env.get::<Foo>("test").await.metadata.labels.expect("labels")["round"], "10");
 }
 
 #[windlass_testing::test(setup = crate::start)]
