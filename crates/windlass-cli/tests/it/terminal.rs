@@ -9,7 +9,7 @@ use std::time::Instant;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{LocalModes, Winsize};
 
-use crate::process::{PATIENCE, eventually};
+use crate::process::{OUTPUT_TIMEOUT, eventually};
 use crate::windlass::Sandbox;
 
 /// A program on a terminal of its own. Dropping it kills the program.
@@ -50,7 +50,7 @@ impl Terminal {
     /// Waits until the terminal shows a text that is new.
     #[track_caller]
     pub(crate) fn shows(&mut self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + OUTPUT_TIMEOUT;
         let end = loop {
             if let Some(at) = self.text.find(text) {
                 break at + text.len();
