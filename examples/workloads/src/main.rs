@@ -47,7 +47,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Outside of a cluster this reads $KUBECONFIG or ~/.kube/config.
     let client = windlass::config::client().await?;
     println!("creating the namespace {:?}", app.namespace);
-    app.create_namespace(&client).await?;
+    progress::gone_if_deleted(&client, &app).await?;
+    app.create_namespace(&client).await.map_err(|error| error.to_string())?;
     let outcome = tokio::select! {
         outcome = run(&client, &app) => outcome,
         _ = interrupt.recv() => Ok(()),

@@ -37,6 +37,15 @@ pub async fn url(client: &Client, app: &App) -> Result<String, Error> {
     .await
 }
 
+/// Waits until the namespace is gone if it is being deleted: an earlier run may have been killed meanwhile.
+pub async fn gone_if_deleted(client: &Client, app: &App) -> Result<(), Error> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    match namespaces.get_opt(&app.namespace).await? {
+        Some(namespace) if namespace.metadata.deletion_timestamp.is_some() => gone(client, app).await,
+        _ => Ok(()),
+    }
+}
+
 /// Waits until the namespace is gone.
 pub async fn gone(client: &Client, app: &App) -> Result<(), Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());

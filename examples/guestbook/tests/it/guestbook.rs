@@ -12,6 +12,9 @@ use windlass_testing::{Env, Fault, Requests};
 
 use guestbook_api::v1::{Guestbook, GuestbookSpec, ServiceType};
 
+/// The label that tells the parts apart.
+const COMPONENT: &str = "app.kubernetes.io/component";
+
 fn is_ready(guestbook: &Guestbook) -> bool {
     let (status, generation) = (guestbook.status.as_ref(), guestbook.metadata.generation.unwrap_or(0));
     status.is_some_and(|status| {
@@ -130,6 +133,46 @@ async fn failing_requests_are_tried_again(env: Env) {
     env.restart_server().await;
     env.wait_until::<Guestbook>("visitors", is_ready).await;
     assert_eq!((failing.hits(), conflicts.hits()), (2, 2));
+}
+
+#[windlass_testing::test(setup = crate::start)]
+async fn conflicting_writers_lose_nothing(env: Env) {
+    let _nodes = env.make_pods_ready("default");
+    // A second operator reconciles the Guestbook as well, while somebody else writes it and its parts all the time.
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    env.create(Guestbook::new("visitors", GuestbookSpec::default())).await;
+    env.wait_until::<Deployment>("visitors-frontend", |_| true).await;
+    env.wait_until::<Service>("visitors-frontend", |_| true).await;
+    for round in 1..=10 {
+        let theirs = || ("round".to_owned(), round.to_string());
+        env.modify::<Guestbook>("visitors", |it| {
+            it.metadata.labels.get_or_insert_default().extend([theirs()]);
+            (it.spec.frontends, it.spec.followers) = (Some(round % 3 + 1), Some(round % 2));
+        })
+        .await;
+        env.modify::<Deployment>("visitors-frontend", |it| {
+            it.metadata.labels.get_or_insert_default().extend([theirs()]);
+            it.spec.get_or_insert_default().replicas = Some(9);
+        })
+        .await;
+        env.modify::<Service>("visitors-frontend", |it| {
+            it.metadata.labels.get_or_insert_default().extend([theirs()]);
+            let selector = it.spec.get_or_insert_default().selector.get_or_insert_default();
+            selector.insert(COMPONENT.into(), "theirs".into());
+        })
+        .await;
+    }
+    let frontend = env.wait_until::<Deployment>("visitors-frontend", |it| replicas(it) == Some(2)).await;
+    assert_eq!(frontend.metadata.labels.as_ref().expect("labels")["round"], "10");
+    let component = |it: &Service| it.spec.as_ref()?.selector.as_ref()?.get(COMPONENT).cloned();
+    let is_ours = |it: &Service| component(it).as_deref() == Some("frontend");
+    let service = env.wait_until::<Service>("visitors-frontend", is_ours).await;
+    assert_eq!(service.metadata.labels.as_ref().expect("labels")["round"], "10");
+    // There are no followers after an even number of rounds.
+    env.wait_gone::<Deployment>("visitors-redis-follower").await;
+    env.wait_gone::<Service>("visitors-redis-follower").await;
+    let guestbook = env.wait_until::<Guestbook>("visitors", is_ready).await;
+    assert_eq!(guestbook.metadata.labels.as_ref().expect("labels")["round"], "10");
 }
 
 #[windlass_testing::test]

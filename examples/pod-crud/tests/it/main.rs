@@ -2,9 +2,13 @@
 
 //! Tests of the program, each on a cluster of its own in this process.
 
-use std::sync::Arc;
+#[cfg(target_os = "linux")]
+mod in_cluster;
 
-use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::sync::mpsc;
 use windlass::kube::Api;
@@ -64,6 +68,27 @@ async fn a_watch_tells_changes_and_goes_on_where_it_ended(env: Env) {
     assert_eq!(told, ["added: foo", "modified: foo", "deleted: foo"]);
 }
 
+/// The server sends one every minute, which takes no time with a clock that jumps.
+#[windlass_testing::test(bare, paused)]
+async fn a_bookmark_moves_the_version_of_a_watch_on(env: Env) {
+    let pods = pods(&env);
+    crud::create(&pods).await.expect("created");
+    let mut other = ConfigMap::default();
+    other.metadata.name = Some("other".into());
+    let other = env.create(other).await.metadata.resource_version.expect("a version");
+    let mut told = Vec::new();
+    let mut version = watch::START.to_owned();
+    let until_bookmark = |text: String| {
+        told.push(text);
+        told.len() < 2
+    };
+    watch::follow(&pods, &mut version, until_bookmark).await.expect("watched");
+    assert_eq!(told, ["added: foo".to_owned(), format!("bookmark: up to {version}")]);
+    // The watch has told no change of Pods since, and yet it is past the ConfigMap.
+    let number = |version: &str| version.parse::<u64>().expect("a number");
+    assert!(number(&version) >= number(&other), "{version} is before {other}");
+}
+
 #[windlass_testing::test(bare)]
 async fn a_watch_survives_a_restart_failures_and_an_expired_version(env: Env) {
     let pods = pods(&env);
@@ -113,6 +138,21 @@ async fn an_informer_tells_changes_and_has_a_cache(env: Env) {
     env.restart_server().await;
     env.delete::<Pod>(crud::NAME).await;
     assert_eq!(told.recv().await.as_deref(), Some("delete pod: default/foo"));
+    factory.stop().await;
+}
+
+#[windlass_testing::test(bare, paused)]
+async fn an_informer_tells_everything_again_after_half_an_hour(env: Env) {
+    crud::create(&pods(&env)).await.expect("created");
+    let (sender, mut told) = mpsc::unbounded_channel();
+    let (factory, _informer) = informer::pods(env.kube(), move |text| drop(sender.send(text)));
+    factory.start();
+    factory.wait_synced().await.expect("synced");
+    assert_eq!(told.recv().await.as_deref(), Some("add pod: default/foo"));
+    // Periods differ by up to a tenth, so that not all programs do it at once.
+    env.advance(Duration::from_secs(20 * 60)).await;
+    assert!(told.try_recv().is_err());
+    assert_eq!(told.recv().await.as_deref(), Some("update pod: default/foo"));
     factory.stop().await;
 }
 

@@ -2,6 +2,8 @@
 
 //! The whole program against a cluster whose pods run. It needs root, and the `windlass` command: `WINDLASS` says where.
 
+mod restart;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;

@@ -34,6 +34,8 @@ pub(crate) struct Operator {
     pub has_service: bool,
     /// Kinds whose objects are looked at in the end, besides what the service has.
     pub children: &'static [(&'static str, &'static str)],
+    /// The kind of child of which an object may have one, ever: also after the child was deleted, which the storm does.
+    pub once: Option<Once>,
     /// What there is before the storm.
     pub setup: fn() -> Vec<Value>,
     /// An object, without its name.
@@ -44,6 +46,16 @@ pub(crate) struct Operator {
     pub is_settled: fn(&Value) -> bool,
     /// Whether there are exactly the children that there should be.
     pub verify: fn(&[Value], &[Value]) -> Result<()>,
+}
+
+/// A kind of which each object has at most one child in its whole life.
+pub(crate) struct Once {
+    pub api_version: &'static str,
+    pub kind: &'static str,
+    /// The name of the child of an object.
+    pub name: fn(&str) -> String,
+    /// Whether an object must have had its child.
+    pub is_due: fn(&Value) -> bool,
 }
 
 pub(crate) fn find(name: &str) -> Option<&'static Operator> {
@@ -65,6 +77,7 @@ const ALL: [Operator; 8] = [
         converts: None,
         has_service: false,
         children: &[("v1", "Pod")],
+        once: Some(Once { api_version: "v1", kind: "Pod", name: |at| format!("{at}-pod"), is_due: is_done }),
         setup: Vec::new,
         object: |random| {
             json!({
@@ -75,11 +88,15 @@ const ALL: [Operator; 8] = [
         edit: |random| Some(json!({ "spec": { "schedule": soon(random) } })),
         is_settled: |at| match at["metadata"]["name"].as_str() {
             Some("example-later") => at["status"]["phase"] == "PENDING",
-            _ => at["status"]["phase"] == "DONE" && at["status"]["conditions"][0]["status"] == "True",
+            Some("example-at") => is_done(at) && at["status"]["conditions"][0]["status"] == "True",
+            _ => is_done(at),
         },
+        // The Pods of some were deleted; `once` says that each had one.
         verify: |ats, pods| {
-            let started: Vec<Value> = ats.iter().filter(|at| at["status"]["phase"] == "DONE").cloned().collect();
-            children_of(&started, pods, |_| 1)
+            let uids: BTreeSet<&str> = pods.iter().filter_map(owner).collect();
+            ensure!(uids.len() == pods.len(), "an At has two Pods, or a Pod has no At: {pods:?}");
+            let with_pod: Vec<Value> = ats.iter().filter(|at| uids.contains(uid(at))).cloned().collect();
+            children_of(&with_pod, pods, |_| 1)
         },
     },
     Operator {
@@ -91,15 +108,28 @@ const ALL: [Operator; 8] = [
         converts: None,
         has_service: false,
         children: &[("apps/v1", "Deployment")],
+        once: None,
         setup: Vec::new,
         object: |random| {
-            // Different Foos, or one that comes back, may want the same Deployment.
-            let name = format!("deployment-{}", random.u32(..100_000));
+            // Different Foos, or one that comes back, want the same Deployment.
+            let name = format!("deployment-{}", random.u32(..30));
             json!({ "spec": { "deploymentName": name, "replicas": random.i32(1..4) } })
         },
         edit: |random| Some(json!({ "spec": { "replicas": random.i32(1..4) } })),
-        is_settled: |object| object["status"]["availableReplicas"] == object["spec"]["replicas"],
-        verify: |foos, deployments| children_of(foos, deployments, |_| 1),
+        // A Foo whose Deployment belongs to another has no status.
+        is_settled: |foo| foo["status"].is_null() || foo["status"]["availableReplicas"] == foo["spec"]["replicas"],
+        verify: |foos, deployments| {
+            let (winners, losers): (Vec<Value>, Vec<Value>) =
+                foos.iter().cloned().partition(|foo| !foo["status"].is_null());
+            children_of(&winners, deployments, |_| 1)?;
+            for foo in &losers {
+                let name = &foo["spec"]["deploymentName"];
+                let deployment = deployments.iter().find(|deployment| deployment["metadata"]["name"] == *name);
+                let deployment = deployment.with_context(|| format!("nobody has the Deployment of {foo}"))?;
+                ensure!(owner(deployment) != Some(uid(foo)), "it has its Deployment, and no status: {foo}");
+            }
+            Ok(())
+        },
     },
     Operator {
         name: "app-service",
@@ -110,6 +140,7 @@ const ALL: [Operator; 8] = [
         converts: None,
         has_service: false,
         children: &[("apps/v1", "Deployment")],
+        once: None,
         setup: Vec::new,
         object: |random| {
             let name = format!("deployment-{}", random.u32(..100_000));
@@ -134,6 +165,7 @@ const ALL: [Operator; 8] = [
         converts: None,
         has_service: false,
         children: &[("apps/v1", "Deployment"), ("v1", "Service")],
+        once: None,
         setup: Vec::new,
         object: |random| json!({ "spec": { "frontends": random.i32(1..3), "followers": random.i32(0..2) } }),
         edit: |random| Some(json!({ "spec": { "followers": random.i32(0..2) } })),
@@ -153,6 +185,7 @@ const ALL: [Operator; 8] = [
         converts: None,
         has_service: false,
         children: &[("tsi.tiduyun.com/v1alpha1", "IPAllocation")],
+        once: None,
         // Fewer addresses than claims, from two pools that overlap.
         setup: || {
             let pool = |name: &str, cidr: &str| {
@@ -184,6 +217,7 @@ const ALL: [Operator; 8] = [
         converts: None,
         has_service: false,
         children: &[("v1", "ConfigMap")],
+        once: None,
         setup: Vec::new,
         object: |random| json!({ "spec": { "address": "1 Main St", "rooms": [{ "name": "kitchen", "celsius": random.i32(15..25) }] } }),
         edit: |random| {
@@ -215,6 +249,7 @@ const ALL: [Operator; 8] = [
         converts: None,
         has_service: false,
         children: &[("apps/v1", "Deployment"), ("v1", "Service"), ("v1", "ConfigMap")],
+        once: None,
         setup: Vec::new,
         object: |random| json!({ "spec": { "config": collector_config(random), "replicas": random.i32(1..3) } }),
         edit: |random| Some(json!({ "spec": { "config": collector_config(random) } })),
@@ -233,6 +268,7 @@ const ALL: [Operator; 8] = [
         converts: Some("pets.petstore.example.com"),
         has_service: true,
         children: &[],
+        once: None,
         setup: Vec::new,
         // Many have the same name: an entry must not be taken for that of another Pet.
         object: |random| {
@@ -291,8 +327,17 @@ fn is_ready(object: &Value) -> bool {
     })
 }
 
+/// Whether the command of an At has ended.
+fn is_done(at: &Value) -> bool {
+    at["status"]["phase"] == "DONE"
+}
+
+pub(crate) fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
 /// The uid of what controls an object.
-fn owner(object: &Value) -> Option<&str> {
+pub(crate) fn owner(object: &Value) -> Option<&str> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
 }
@@ -305,7 +350,7 @@ fn children_of(objects: &[Value], children: &[Value], wanted: fn(&Value) -> usiz
         *counts.entry(owner).or_default() += 1;
     }
     for object in objects {
-        let count = counts.remove(object["metadata"]["uid"].as_str().unwrap_or_default()).unwrap_or(0);
+        let count = counts.remove(uid(object)).unwrap_or(0);
         ensure!(count == wanted(object), "{count} children instead of {}: {object}", wanted(object));
     }
     ensure!(counts.is_empty(), "children of owners that are gone: {counts:?}");

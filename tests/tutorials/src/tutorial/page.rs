@@ -10,7 +10,7 @@
 //!
 //! `<!-- stop NAME -->` is Ctrl-C in that terminal, where the text says so. The lines between `<!-- setup` and `-->` are
 //! commands that make what a page takes for granted; readers do not see them. `<!-- not run: REASON -->` before a block says why
-//! it cannot be run here.
+//! it cannot be run here, `<!-- needs root -->` that it is run only where the reader is root, on Linux.
 //!
 //! Other blocks are only read.
 
@@ -28,14 +28,17 @@ pub(super) enum Step {
     NotRun { reason: String },
 }
 
-/// All steps of a page, in order.
-pub(super) fn steps(page: &str) -> Result<Vec<Step>> {
+/// All steps of a page, in order, for a reader that is root or is not.
+pub(super) fn steps(page: &str, is_root: bool) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     let mut lines = page.lines();
     let mut not_run = None;
     while let Some(line) = lines.next() {
         if let Some(reason) = line.trim_start().strip_prefix("<!-- not run: ") {
             not_run = Some(reason.trim_end_matches(" -->").to_owned());
+        }
+        if line.trim_start() == "<!-- needs root -->" && !is_root {
+            not_run = Some("it needs root, on Linux".to_owned());
         }
         if let Some(name) = line.strip_prefix("<!-- stop ").and_then(|rest| rest.strip_suffix(" -->")) {
             steps.push(Step::Stop { name: name.to_owned() });
@@ -226,8 +229,13 @@ mod tests {
             line("five   # is refused", true),
             Step::NotRun { reason: "no docker".into() },
         ];
-        assert_eq!(steps(page).expect("a page"), expected);
-        assert!(steps("```console\noutput only\n```").is_err());
+        assert_eq!(steps(page, false).expect("a page"), expected);
+        assert!(steps("```console\noutput only\n```", false).is_err());
+
+        let page = "<!-- needs root -->\n```sh\nseven\n```\n\n```sh\neight\n```\n";
+        assert_eq!(steps(page, true).expect("a page"), [line("seven", false), line("eight", false)]);
+        let skipped = Step::NotRun { reason: "it needs root, on Linux".into() };
+        assert_eq!(steps(page, false).expect("a page"), [skipped, line("eight", false)]);
     }
 
     #[test]

@@ -20,6 +20,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(3600);
 /// How long a page's `kubectl get` is repeated until it prints what the page shows.
 const SHOWN_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The examples whose programs pages run, in their directories.
+const EXAMPLES: [&str; 4] = ["home", "opentelemetry-collector", "petstore", "workloads"];
+
 /// A reader: where they are, and their terminals.
 pub(super) struct Reader<'a> {
     commands: &'a Commands,
@@ -66,10 +69,12 @@ impl<'a> Reader<'a> {
     pub(super) fn walk(mut self, page: &str) -> Result<()> {
         let path = root().join(page);
         let text = std::fs::read_to_string(&path).with_context(|| format!("no page {}", path.display()))?;
-        let places = [root().join("examples/petstore"), self.directory.clone()];
+        let examples = EXAMPLES.map(|name| root().join("examples").join(name));
+        let places = examples.iter().chain([&self.directory]);
         let _versions: Vec<ExampleLock> =
-            places.iter().map(|place| ExampleLock::new(place, &self.commands.lock)).collect::<Result<_>>()?;
-        let walked = steps(&text).and_then(|steps| steps.into_iter().try_for_each(|step| self.step(step)));
+            places.map(|place| ExampleLock::new(place, &self.commands.lock)).collect::<Result<_>>()?;
+        let is_root = cfg!(target_os = "linux") && rustix::process::geteuid().is_root();
+        let walked = steps(&text, is_root).and_then(|steps| steps.into_iter().try_for_each(|step| self.step(step)));
         let stopped = std::mem::take(&mut self.terminals).into_values().try_for_each(Terminal::stop);
         if walked.is_err() {
             let stem = page.trim_end_matches(".md").rsplit('/').next().unwrap_or(page);
