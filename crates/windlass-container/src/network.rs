@@ -117,6 +117,16 @@ impl PodNetwork for LoopbackOnly {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HostNetwork;
 
+impl HostNetwork {
+    /// What pods lack that are processes of the host.
+    pub fn shortcoming_of_processes() -> Shortcoming {
+        let message = "pods are in the network of the machine: nothing listens at their own addresses, and there are no \
+                       Services, cluster DNS, Ingresses and NetworkPolicies; a port of a pod is one of 127.0.0.1, for one pod at \
+                       a time; kubectl port-forward, exec and logs work";
+        Shortcoming { condition: "PodNetwork", reason: "NetworkOfTheHost", message: message.to_owned() }
+    }
+}
+
 impl PodNetwork for HostNetwork {
     fn attach(&self, _: &NetworkedPod) -> BoxFuture<'static, Result<Attachment, NetworkError>> {
         Box::pin(async {

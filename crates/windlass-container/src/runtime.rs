@@ -35,7 +35,7 @@ use windlass_node::volumes::Mounted;
 pub use windlass_node::tokens::Tokens;
 
 use crate::cgroup::Cgroups;
-use crate::network::PodNetwork;
+use crate::network::{HostNetwork, PodNetwork};
 use crate::spec::{ContainerState, ExitState, Isolation, PodDir};
 use pod::PodHandle;
 
@@ -295,8 +295,10 @@ impl Runtime for Containers {
     }
 
     fn shortcomings(&self) -> Vec<Shortcoming> {
-        let has_network = self.inner.options.isolation == Isolation::None;
-        let network = if has_network { None } else { self.inner.options.network.shortcoming() };
+        let network = match self.inner.options.isolation {
+            Isolation::None => Some(HostNetwork::shortcoming_of_processes()),
+            Isolation::Namespaces => self.inner.options.network.shortcoming(),
+        };
         let copies = self.copies().map(|message| Shortcoming {
             condition: "ContainerOverlays",
             reason: "ImagesAreCopied",

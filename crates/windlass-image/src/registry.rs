@@ -1,9 +1,11 @@
 //! Pushes images to a registry and pulls them, as the OCI's distribution specification says.
 //!
 //! Credentials are those of docker: `~/.docker/config.json`, or `$DOCKER_CONFIG`, with its credential helpers. A
-//! registry on this machine may do without TLS. Trusted are the authorities of the system, or of `$SSL_CERT_FILE`.
+//! registry on this machine may do without TLS. Trusted are the authorities of the system, or of `$SSL_CERT_FILE`. Images are
+//! pulled from the mirrors of their registry first, if containerd's files say so: see `hosts.rs`.
 
 mod credentials;
+mod hosts;
 mod pull;
 
 use std::time::Duration;
@@ -19,6 +21,7 @@ use crate::manifest::ManifestError;
 use crate::reference::Reference;
 use crate::store::StoreError;
 pub use credentials::{Credentials, CredentialsError};
+use hosts::Host;
 pub use pull::{Pulled, pull, resolve};
 
 /// How much of an answer is read.
@@ -51,6 +54,24 @@ pub enum RegistryError {
     /// It refuses the credentials, or asks for some.
     #[error("{0}")]
     Unauthorized(String),
+    /// A file about the mirrors of registries has a mistake.
+    #[error("{}, line {line}: {why}", file.display())]
+    Misconfigured {
+        /// Which file.
+        file: std::path::PathBuf,
+        /// Where.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// Neither the registry nor any of its mirrors does what it was asked for.
+    #[error("{registry}; before that, {}", mirrors.join("; "))]
+    Mirrored {
+        /// What the registry said.
+        registry: Box<RegistryError>,
+        /// What each mirror said.
+        mirrors: Vec<String>,
+    },
     /// Credentials cannot be read.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
@@ -69,6 +90,17 @@ pub enum RegistryError {
     /// A request cannot be made.
     #[error("a request cannot be made: {0}")]
     Request(#[from] http::Error),
+}
+
+impl RegistryError {
+    /// Whether the registry refuses the credentials, or asks for some.
+    pub fn is_unauthorized(&self) -> bool {
+        match self {
+            Self::Unauthorized(_) => true,
+            Self::Mirrored { registry, .. } => registry.is_unauthorized(),
+            _ => false,
+        }
+    }
 }
 
 /// An error with what caused it, for people.
@@ -140,6 +172,10 @@ pub async fn push(
 /// A registry, and what it has been shown.
 struct Registry {
     base: String,
+    /// The path below which its interface is.
+    root: String,
+    /// What the query of each request is, for a mirror: which registry it stands for.
+    query: String,
     client: kube::Client,
     credentials: Option<Credentials>,
     authorization: Option<String>,
@@ -155,7 +191,31 @@ impl Registry {
             Some(credentials) => Some(credentials),
             None => Credentials::of(&reference.registry)?,
         };
-        Ok(Self { client: client(&base)?, base, credentials, authorization: None })
+        Ok(Self {
+            client: client(&base)?,
+            base,
+            root: "/v2".to_owned(),
+            query: String::new(),
+            credentials,
+            authorization: None,
+        })
+    }
+
+    /// A mirror. It gets the credentials that docker has for the mirror itself, and never those of the registry.
+    fn mirror(host: &Host, registry: &str) -> Result<Self> {
+        let mut config = config(&host.base)?;
+        config.root_cert_file.clone_from(&host.authorities);
+        config.accept_invalid_certs = host.skips_verification;
+        config.headers.clone_from(&host.headers);
+        let client = kube::Client::try_from(config).map_err(|source| unreachable(&host.base, source))?;
+        Ok(Self {
+            base: host.base.clone(),
+            root: host.path.clone(),
+            query: format!("?ns={registry}"),
+            client,
+            credentials: Credentials::of(host.authority())?,
+            authorization: None,
+        })
     }
 
     /// The path of an address, which may be whole and must be of this registry: credentials go with the request.
@@ -217,12 +277,16 @@ impl Registry {
 
 /// The client of the Kubernetes library is one for any server, which is all that is needed here.
 fn client(base: &str) -> Result<kube::Client> {
+    kube::Client::try_from(config(base)?).map_err(|source| unreachable(base, source))
+}
+
+fn config(base: &str) -> Result<kube::Config> {
     let address = base.parse().map_err(|_| RegistryError::Misbehaves(format!("{base} is no address")))?;
     let mut config = kube::Config::new(address);
     config.read_timeout = Some(TIMEOUT);
     config.write_timeout = Some(TIMEOUT);
     config.default_retry = false;
-    kube::Client::try_from(config).map_err(|source| unreachable(base, source))
+    Ok(config)
 }
 
 fn unreachable(base: &str, source: kube::Error) -> RegistryError {
@@ -360,6 +424,8 @@ mod tests {
     async fn uploads_stay_with_the_registry() {
         let registry = Registry {
             base: "http://127.0.0.1:5000".into(),
+            root: "/v2".into(),
+            query: String::new(),
             client: client("http://127.0.0.1:5000").unwrap(),
             credentials: None,
             authorization: None,

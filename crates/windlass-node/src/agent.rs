@@ -125,7 +125,7 @@ struct NodeState {
     node: Node,
     /// The version of the Node that this is about.
     version: Option<String>,
-    allocatable: Resources,
+    allocatable: Arc<Resources>,
     used: Resources,
     pods: i64,
     range: Option<PodRange>,

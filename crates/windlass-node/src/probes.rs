@@ -328,17 +328,10 @@ async fn health(connection: Box<dyn Connection>, service: &str) -> Result<(), St
     let said = |error: hyper::Error| format!("error: health rpc failed: {error}");
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(connection));
     let (mut sender, connection) = handshake.await.map_err(said)?;
-    let name = service.as_bytes();
-    let mut message = Vec::new();
-    if let (Ok(length), false) = (u8::try_from(name.len()), name.is_empty()) {
-        message.extend([0x0a, length]);
-        message.extend(name);
-    }
-    let mut body = vec![0];
-    body.extend(u32::try_from(message.len()).unwrap_or(0).to_be_bytes());
-    body.extend(message);
+    let body = asking_for(service);
     let request = Request::post("http://localhost/grpc.health.v1.Health/Check")
         .header("content-type", "application/grpc")
+        .header("user-agent", "kube-probe/1.36")
         .header("te", "trailers")
         .body(Full::new(Bytes::from(body)))
         .map_err(|error| error.to_string())?;
@@ -349,12 +342,19 @@ async fn health(connection: Box<dyn Connection>, service: &str) -> Result<(), St
         let body = body.map_err(|error| format!("error: health rpc failed: {error}"))?;
         let status = in_headers.or_else(|| body.trailers().and_then(|all| all.get("grpc-status").cloned()));
         let code = status.as_ref().and_then(|status| status.to_str().ok()).unwrap_or("0").to_owned();
-        if code != "0" {
-            return Err(format!("error: health rpc failed: status {code}"));
+        match code.as_str() {
+            "0" => {}
+            "12" => {
+                let service = "the grpc health protocol (grpc.health.v1.Health)";
+                return Err(format!("error: this server does not implement {service}"));
+            }
+            _ => return Err(format!("error: health rpc failed: status {code}")),
         }
         match body.to_bytes().get(5..) {
             Some([0x08, 1, ..]) => Ok(()),
-            _ => Err("service unhealthy (responded with a status other than \"SERVING\")".to_owned()),
+            Some([0x08, 2, ..]) => Err("service unhealthy (responded with \"NOT_SERVING\")".to_owned()),
+            Some([0x08, 3, ..]) => Err("service unhealthy (responded with \"SERVICE_UNKNOWN\")".to_owned()),
+            _ => Err("service unhealthy (responded with \"UNKNOWN\")".to_owned()),
         }
     };
     let mut asked = std::pin::pin!(asked);
@@ -363,6 +363,26 @@ async fn health(connection: Box<dyn Connection>, service: &str) -> Result<(), St
         // A server may close the connection together with its answer.
         _ = connection => asked.await,
     }
+}
+
+/// A message that asks for the health of a service, or of the whole server if it has no name: not compressed, then its length,
+/// then field 1, whose length is a number of seven bits in each byte.
+fn asking_for(service: &str) -> Vec<u8> {
+    let mut message = Vec::new();
+    if !service.is_empty() {
+        message.push(0x0a);
+        let mut length = service.len();
+        while length > 0x7f {
+            message.push((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        message.push(length as u8);
+        message.extend(service.as_bytes());
+    }
+    let mut body = vec![0];
+    body.extend(u32::try_from(message.len()).unwrap_or(0).to_be_bytes());
+    body.extend(message);
+    body
 }
 
 #[cfg(test)]

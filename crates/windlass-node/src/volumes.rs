@@ -6,7 +6,10 @@
 
 pub(crate) mod claims;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
@@ -14,6 +17,8 @@ use k8s_openapi::api::core::v1::{
     Volume as ApiVolume, VolumeProjection,
 };
 use windlass::quantity::Amount;
+
+use crate::pod::admission::{Resources, amounts};
 
 /// The volumes of a pod, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -80,10 +85,22 @@ pub(crate) enum Reference {
 /// The objects that a pod refers to, as far as they exist.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
-    pub(crate) maps: BTreeMap<String, std::sync::Arc<ConfigMap>>,
-    pub(crate) secrets: BTreeMap<String, std::sync::Arc<Secret>>,
+    pub(crate) maps: BTreeMap<String, Arc<ConfigMap>>,
+    pub(crate) secrets: BTreeMap<String, Arc<Secret>>,
     /// What claims lead to, by the name of the volume; why they lead nowhere.
     pub(crate) claims: BTreeMap<String, Result<Volume, String>>,
+}
+
+/// What the downward API shows besides the pod as the API has it. Its addresses are in the pod's status only after its
+/// containers have started.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Surroundings {
+    /// The pod's address.
+    pub(crate) pod_ip: Option<IpAddr>,
+    /// The node's address.
+    pub(crate) host_ip: Option<IpAddr>,
+    /// What the node has for pods.
+    pub(crate) allocatable: Arc<Resources>,
 }
 
 /// A volume that cannot be mounted.
@@ -124,10 +141,15 @@ pub(crate) fn container_references(container: &Container) -> BTreeSet<Reference>
 }
 
 /// The volumes of a pod; the first that cannot be mounted otherwise.
-pub(crate) fn volumes(pod: &Pod, spec: &PodSpec, found: &Found) -> Result<BTreeMap<String, Volume>, MountFailure> {
+pub(crate) fn volumes(
+    pod: &Pod,
+    spec: &PodSpec,
+    found: &Found,
+    around: &Surroundings,
+) -> Result<BTreeMap<String, Volume>, MountFailure> {
     let mut mounted = BTreeMap::new();
     for volume in spec.volumes.iter().flatten() {
-        match resolve(pod, spec, volume, found) {
+        match resolve(pod, spec, volume, found, around) {
             Ok(Some(resolved)) => _ = mounted.insert(volume.name.clone(), resolved),
             Ok(None) => {}
             Err(cause) => return Err(MountFailure { volume: volume.name.clone(), cause }),
@@ -136,7 +158,13 @@ pub(crate) fn volumes(pod: &Pod, spec: &PodSpec, found: &Found) -> Result<BTreeM
     Ok(mounted)
 }
 
-fn resolve(pod: &Pod, spec: &PodSpec, volume: &ApiVolume, found: &Found) -> Result<Option<Volume>, String> {
+fn resolve(
+    pod: &Pod,
+    spec: &PodSpec,
+    volume: &ApiVolume,
+    found: &Found,
+    around: &Surroundings,
+) -> Result<Option<Volume>, String> {
     if let Some(empty) = &volume.empty_dir {
         let limit = empty.size_limit.as_ref().and_then(|limit| Amount::try_from(limit).ok()).map(Amount::value);
         return Ok(Some(Volume::EmptyDir { medium: empty.medium.clone().unwrap_or_default(), limit }));
@@ -151,12 +179,13 @@ fn resolve(pod: &Pod, spec: &PodSpec, volume: &ApiVolume, found: &Found) -> Resu
         let (name, optional) = (source.secret_name.as_deref().unwrap_or_default(), source.optional.unwrap_or(false));
         secret_files(found, name, source.items.as_deref(), source.default_mode.unwrap_or(0o644), optional)?
     } else if let Some(source) = &volume.downward_api {
-        downward_files(pod, spec, source.items.as_deref().unwrap_or_default(), source.default_mode.unwrap_or(0o644))?
+        let (items, mode) = (source.items.as_deref().unwrap_or_default(), source.default_mode.unwrap_or(0o644));
+        downward_files(pod, spec, items, mode, around)?
     } else if let Some(source) = &volume.projected {
         let mode = source.default_mode.unwrap_or(0o644);
         let mut files = Vec::new();
         for projection in source.sources.iter().flatten() {
-            files.extend(projected_files(pod, spec, projection, mode, found)?);
+            files.extend(projected_files(pod, spec, projection, mode, found, around)?);
         }
         files
     } else {
@@ -171,6 +200,7 @@ fn projected_files(
     source: &VolumeProjection,
     mode: i32,
     found: &Found,
+    around: &Surroundings,
 ) -> Result<Vec<File>, String> {
     if let Some(map) = &source.config_map {
         return map_files(found, &map.name, map.items.as_deref(), mode, map.optional.unwrap_or(false));
@@ -179,7 +209,7 @@ fn projected_files(
         return secret_files(found, &secret.name, secret.items.as_deref(), mode, secret.optional.unwrap_or(false));
     }
     if let Some(downward) = &source.downward_api {
-        return downward_files(pod, spec, downward.items.as_deref().unwrap_or_default(), mode);
+        return downward_files(pod, spec, downward.items.as_deref().unwrap_or_default(), mode, around);
     }
     let Some(token) = &source.service_account_token else { return Ok(Vec::new()) };
     let content = Content::Token {
@@ -242,16 +272,20 @@ fn payload(
     Ok(files)
 }
 
-fn downward_files(pod: &Pod, spec: &PodSpec, items: &[DownwardAPIVolumeFile], mode: i32) -> Result<Vec<File>, String> {
+fn downward_files(
+    pod: &Pod,
+    spec: &PodSpec,
+    items: &[DownwardAPIVolumeFile],
+    mode: i32,
+    around: &Surroundings,
+) -> Result<Vec<File>, String> {
     let mut files = Vec::new();
     for item in items {
         let text = match (&item.field_ref, &item.resource_field_ref) {
-            (Some(field), _) => pod_field(pod, spec, &field.field_path)?,
+            (Some(field), _) => pod_field(pod, spec, &field.field_path, around)?,
             (None, Some(resource)) => {
-                let name = resource.container_name.as_deref().unwrap_or_default();
-                let container = crate::pod::containers(spec).find(|(_, container)| container.name == name);
-                let Some((_, container)) = container else { return Err(format!("container {name} not found")) };
-                resource_field(&container, resource)
+                let container = container_named(spec, resource.container_name.as_deref().unwrap_or_default())?;
+                resource_field(&container, resource, &around.allocatable)
             }
             (None, None) => String::new(),
         };
@@ -261,8 +295,13 @@ fn downward_files(pod: &Pod, spec: &PodSpec, items: &[DownwardAPIVolumeFile], mo
     Ok(files)
 }
 
+fn container_named<'a>(spec: &'a PodSpec, name: &str) -> Result<Cow<'a, Container>, String> {
+    let mut all = crate::pod::containers(spec).map(|(_, container)| container);
+    all.find(|container| container.name == name).ok_or_else(|| format!("container {name} not found"))
+}
+
 /// A field of a pod as text.
-fn pod_field(pod: &Pod, spec: &PodSpec, path: &str) -> Result<String, String> {
+fn pod_field(pod: &Pod, spec: &PodSpec, path: &str, around: &Surroundings) -> Result<String, String> {
     let meta = &pod.metadata;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let all = |map: &Option<BTreeMap<String, String>>| {
@@ -279,7 +318,7 @@ fn pod_field(pod: &Pod, spec: &PodSpec, path: &str) -> Result<String, String> {
     if let Some(key) = quoted("metadata.annotations") {
         return Ok(one(&meta.annotations, key));
     }
-    let status = pod.status.as_ref();
+    let address = |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();
     Ok(match path {
         "metadata.name" => text(&meta.name),
         "metadata.namespace" => text(&meta.namespace),
@@ -288,27 +327,49 @@ fn pod_field(pod: &Pod, spec: &PodSpec, path: &str) -> Result<String, String> {
         "metadata.annotations" => all(&meta.annotations),
         "spec.nodeName" => text(&spec.node_name),
         "spec.serviceAccountName" => text(&spec.service_account_name),
-        "status.hostIP" => status.map(|status| text(&status.host_ip)).unwrap_or_default(),
-        "status.podIP" => status.map(|status| text(&status.pod_ip)).unwrap_or_default(),
+        // There is one address of each kind; several would be separated by commas.
+        "status.hostIP" | "status.hostIPs" => address(around.host_ip),
+        "status.podIP" | "status.podIPs" => address(around.pod_ip),
         _ => return Err(format!("unsupported fieldPath: {path}")),
     })
 }
 
-/// A resource of a container in multiples of a divisor, rounded up.
-fn resource_field(container: &Container, field: &ResourceFieldSelector) -> String {
+/// A resource of a container in multiples of a divisor, rounded up. A container without a limit may use what there is at
+/// most. Mirrors `MergeContainerResourceLimits` in `pkg/api/v1/resource/helpers.go`.
+fn resource_field(container: &Container, field: &ResourceFieldSelector, most: &Resources) -> String {
     let (kind, name) = field.resource.split_once('.').unwrap_or(("", &field.resource));
     let resources = container.resources.as_ref();
-    let quantities = match kind {
-        "limits" => resources.and_then(|all| all.limits.as_ref()),
-        _ => resources.and_then(|all| all.requests.as_ref()),
+    let is_limit = kind == "limits";
+    let quantities = if is_limit {
+        resources.and_then(|all| all.limits.as_ref())
+    } else {
+        resources.and_then(|all| all.requests.as_ref())
     };
-    let read = |quantity| Amount::try_from(quantity).unwrap_or(Amount::ZERO);
-    let amount = quantities.and_then(|all| all.get(name)).map_or(Amount::ZERO, read);
-    let divisor = field.divisor.as_ref().map_or(Amount::ZERO, read);
-    let divisor = if divisor.is_zero() { Amount::from(1) } else { divisor };
-    // Both exactly, in thousandths, which is the finest that resources have.
-    let (amount, divisor) = (i128::from(amount.milli_value()), i128::from(divisor.milli_value().max(1)));
+    // All amounts exactly, in thousandths, which is the finest that resources have.
+    let thousandths = |quantity| i128::from(Amount::try_from(quantity).unwrap_or(Amount::ZERO).milli_value());
+    let mut amount = quantities.and_then(|all| all.get(name)).map_or(0, thousandths);
+    if amount == 0 && is_limit && BOUNDED.contains(&name) {
+        let scale = if name == "cpu" { 1 } else { 1000 };
+        amount = i128::from(most.get(name).copied().unwrap_or(0)) * scale;
+    }
+    let divisor = field.divisor.as_ref().map_or(0, thousandths);
+    let divisor = if divisor == 0 { 1000 } else { divisor };
     ((amount + divisor - 1) / divisor).to_string()
+}
+
+/// The resources of which a container without a limit may use what its node has.
+const BOUNDED: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+
+/// What a container of a pod may use if it has no limit of its own: the pod's limit, else what the node has. Files show the
+/// latter only. Mirrors `defaultPodLimitsForDownwardAPI` in `pkg/kubelet/kubelet_resources.go`.
+fn most_of_pod(spec: &PodSpec, around: &Surroundings) -> Arc<Resources> {
+    let Some(own) = spec.resources.as_ref().and_then(|own| own.limits.as_ref()) else {
+        return Arc::clone(&around.allocatable);
+    };
+    let mut most = Resources::clone(&around.allocatable);
+    let own = amounts(Some(own)).into_iter().filter(|(name, value)| *value != 0 && name != "ephemeral-storage");
+    most.extend(own);
+    Arc::new(most)
 }
 
 /// The environment of a container; what it lacks otherwise, in the kubelet's words.
@@ -317,6 +378,7 @@ pub(crate) fn environment(
     spec: &PodSpec,
     container: &Container,
     found: &Found,
+    around: &Surroundings,
 ) -> Result<Vec<(String, String)>, String> {
     let mut variables = Vec::new();
     for source in container.env_from.iter().flatten() {
@@ -367,9 +429,13 @@ pub(crate) fn environment(
                 _ => return Err(format!("couldn't find key {key} in Secret {namespace}/{name}")),
             }
         } else if let Some(field) = &source.field_ref {
-            Some(pod_field(pod, spec, &field.field_path)?)
+            Some(pod_field(pod, spec, &field.field_path, around)?)
+        } else if let Some(field) = &source.resource_field_ref {
+            let named = field.container_name.as_deref().filter(|name| !name.is_empty());
+            let of = named.map_or(Ok(Cow::Borrowed(container)), |name| container_named(spec, name))?;
+            Some(resource_field(&of, field, &most_of_pod(spec, around)))
         } else {
-            source.resource_field_ref.as_ref().map(|field| resource_field(container, field))
+            None
         };
         variables.extend(value.map(|value| (variable.name.clone(), value)));
     }
@@ -383,8 +449,6 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 #[allow(clippy::needless_pass_by_value, reason = "tables of values read better without references")]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::{Value, json};
 
     use super::*;
@@ -392,6 +456,16 @@ mod tests {
     fn found() -> Found {
         let map: ConfigMap = serde_json::from_value(json!({ "data": { "a": "1", "b": "2" } })).expect("a map");
         Found { maps: [("m".to_owned(), Arc::new(map))].into(), secrets: BTreeMap::new(), claims: BTreeMap::new() }
+    }
+
+    fn around() -> Surroundings {
+        let allocatable = [("cpu", 8000), ("memory", 1 << 30), ("ephemeral-storage", 1 << 40)];
+        let allocatable = allocatable.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Surroundings {
+            pod_ip: "10.244.0.7".parse().ok(),
+            host_ip: "172.18.0.2".parse().ok(),
+            allocatable: Arc::new(allocatable),
+        }
     }
 
     fn pod(volume: Value) -> Pod {
@@ -408,7 +482,7 @@ mod tests {
     fn files(volume: Value) -> Result<Vec<(String, String)>, String> {
         let pod = pod(volume);
         let spec = pod.spec.clone().expect("a spec");
-        let mounted = volumes(&pod, &spec, &found()).map_err(|failure| failure.message())?;
+        let mounted = volumes(&pod, &spec, &found(), &around()).map_err(|failure| failure.message())?;
         let Some(Volume::Files(files)) = mounted.get("v") else { return Ok(Vec::new()) };
         let text = |content: &Content| match content {
             Content::Bytes(bytes) => text(bytes),
@@ -427,8 +501,9 @@ mod tests {
         let downward = json!([
             { "path": "l", "fieldRef": { "fieldPath": "metadata.labels" } },
             { "path": "c", "resourceFieldRef": { "containerName": "c", "resource": "limits.cpu" } },
+            { "path": "m", "resourceFieldRef": { "containerName": "c", "resource": "limits.memory", "divisor": "1Mi" } },
         ]);
-        let expected = own(&[("l", "app=\"web\""), ("c", "2")]);
+        let expected = own(&[("l", "app=\"web\""), ("c", "2"), ("m", "1024")]);
         assert_eq!(files(json!({ "name": "v", "downwardAPI": { "items": downward } })), expected);
         let sources = json!([{ "serviceAccountToken": { "path": "token" } }, { "configMap": { "name": "no", "optional": true } }]);
         assert_eq!(
@@ -454,7 +529,7 @@ mod tests {
         let spec = pod.spec.clone().expect("a spec");
         let check = |env: Value, expected: Result<&[(&str, &str)], &str>| {
             let container: Container = serde_json::from_value(json!({ "name": "c", "env": env })).expect("a container");
-            let variables = environment(&pod, &spec, &container, &found());
+            let variables = environment(&pod, &spec, &container, &found(), &around());
             let expected =
                 expected.map(|all| all.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect());
             assert_eq!(variables, expected.map_err(Into::into));
@@ -467,5 +542,40 @@ mod tests {
             json!([{ "name": "N", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }]),
             Ok(&[("N", "p")]),
         );
+    }
+    #[test]
+    fn the_environment_shows_what_the_status_does_not_have_yet() {
+        let pod = pod(json!({ "name": "v", "emptyDir": {} }));
+        assert!(pod.status.is_none());
+        let spec = pod.spec.clone().expect("a spec");
+        let field = |path: &str| json!({ "fieldRef": { "fieldPath": path } });
+        let resource = |container: &str, resource: &str, divisor: &str| json!({ "resourceFieldRef": { "containerName": container, "resource": resource, "divisor": divisor } });
+        let check = |spec: &PodSpec, source: Value, expected: Result<&str, &str>| {
+            let env = json!([{ "name": "X", "valueFrom": source }]);
+            let container = json!({ "name": "own", "resources": { "requests": { "memory": "1Ki" } }, "env": env });
+            let container: Container = serde_json::from_value(container).expect("a container");
+            let variables = environment(&pod, spec, &container, &found(), &around());
+            let expected = expected.map(|value| vec![("X".to_owned(), value.to_owned())]).map_err(str::to_owned);
+            assert_eq!(variables, expected);
+        };
+        check(&spec, field("status.podIP"), Ok("10.244.0.7"));
+        check(&spec, field("status.podIPs"), Ok("10.244.0.7"));
+        check(&spec, field("status.hostIP"), Ok("172.18.0.2"));
+        check(&spec, field("status.hostIPs"), Ok("172.18.0.2"));
+        check(&spec, field("status.phase"), Err("unsupported fieldPath: status.phase"));
+        // Without a limit a container may use what the node has; requests have no default.
+        check(&spec, resource("", "limits.cpu", "0"), Ok("8"));
+        check(&spec, resource("", "limits.cpu", "1m"), Ok("8000"));
+        check(&spec, resource("", "limits.memory", "1Mi"), Ok("1024"));
+        check(&spec, resource("", "limits.ephemeral-storage", "1Gi"), Ok("1024"));
+        check(&spec, resource("", "requests.cpu", "0"), Ok("0"));
+        check(&spec, resource("", "requests.memory", "0"), Ok("1024"));
+        check(&spec, resource("c", "limits.cpu", "1m"), Ok("1500"));
+        check(&spec, resource("c", "limits.memory", "1Gi"), Ok("1"));
+        check(&spec, resource("no", "limits.cpu", "0"), Err("container no not found"));
+        let limits = json!({ "limits": { "cpu": "3", "memory": "0" } });
+        let limited = PodSpec { resources: serde_json::from_value(limits).expect("resources"), ..spec.clone() };
+        check(&limited, resource("", "limits.cpu", "0"), Ok("3"));
+        check(&limited, resource("", "limits.memory", "1Gi"), Ok("1"));
     }
 }

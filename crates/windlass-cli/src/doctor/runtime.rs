@@ -26,7 +26,12 @@ pub(super) fn check() -> Vec<Finding> {
         Err(why) => {
             let message =
                 format!("are processes of this machine with `--runtime auto`, because containers cannot run: {why}");
-            return vec![Finding::warning(PODS, message, advice())];
+            let network =
+                "is that of the machine: there are no Services, cluster DNS and Ingresses for pods that are processes";
+            return vec![
+                Finding::warning(PODS, message, advice()),
+                Finding::warning(NETWORK, network, "have pods run in containers, as above"),
+            ];
         }
     };
     let needs_users = UserNamespace::is_needed();

@@ -71,7 +71,10 @@ pub(crate) fn enter(args: &Up, home: &Home) -> Result<Option<Place>> {
         UserNamespace::is_needed().then(enter).transpose().map_err(|error| error.to_string())
     });
     match entered {
-        Ok(users) => Ok(Some(Place { isolation: Isolation::Namespaces, users, note: None })),
+        Ok(users) => {
+            let note = (args.runtime == PodRuntime::Auto).then(|| "pods run in containers".to_owned());
+            Ok(Some(Place { isolation: Isolation::Namespaces, users, note }))
+        }
         Err(why) if args.runtime == PodRuntime::Container => {
             bail!("containers cannot run here: {why}; {}; or use --runtime process or auto", advice())
         }
@@ -197,7 +200,12 @@ impl Pods {
         let without_root = missing.map(|missing| {
             format!("containers run without root: {missing}; `windlass doctor` says what to do for more")
         });
-        isolated.into_iter().chain(copies).chain(without_root).collect()
+        let processes = (self.isolation == Isolation::None).then(|| {
+            "pods are in the network of this machine: there are no Services, cluster DNS and Ingresses, and nothing listens at \
+             the pods' own addresses"
+                .to_owned()
+        });
+        isolated.into_iter().chain(copies).chain(without_root).chain(processes).collect()
     }
 
     /// Tells pods where the API server is.
@@ -314,11 +322,12 @@ impl Pods {
         self.leave();
     }
 
-    /// Ends the user namespace. What this process has opened in it stays.
+    /// Deletes images that nothing names or uses any more, and ends the user namespace. What this process has opened in it
+    /// stays.
     fn leave(&self) {
+        // Within the namespace, because its users have files of images.
+        let _ = self.store.collect();
         if let Some(users) = &self.users {
-            // What only users of the namespace can delete.
-            let _ = self.store.collect();
             let _ = std::fs::remove_dir(self.network_dir());
             users.end();
         }

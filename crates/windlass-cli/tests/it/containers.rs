@@ -72,13 +72,9 @@ impl Containers {
     }
 
     fn kubectl(&self, args: &str) -> Option<(bool, String)> {
-        self.try_words(&args.split_whitespace().collect::<Vec<_>>())
-    }
-
-    fn try_words(&self, args: &[&str]) -> Option<(bool, String)> {
         let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
         let mut command = Command::new(program);
-        command.args(args).current_dir(self.sandbox.path("")).env("HOME", self.sandbox.path(""));
+        command.args(args.split_whitespace()).current_dir(self.sandbox.path("")).env("HOME", self.sandbox.path(""));
         let output = command.env("KUBECONFIG", self.sandbox.user_kubeconfig()).output().ok()?;
         let said = [output.stdout, output.stderr].concat();
         Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
@@ -87,11 +83,6 @@ impl Containers {
     /// Runs kubectl: whether it succeeded, and what it said.
     pub(crate) fn run(&self, args: &str) -> (bool, String) {
         self.kubectl(args).expect("kubectl runs")
-    }
-
-    /// The same with arguments that have spaces.
-    pub(crate) fn run_words(&self, args: &[&str]) -> (bool, String) {
-        self.try_words(args).expect("kubectl runs")
     }
 
     pub(crate) fn succeeds(&self, args: &str) -> String {

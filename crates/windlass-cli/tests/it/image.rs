@@ -226,6 +226,70 @@ fn a_base_is_fetched_from_its_registry() {
     }
 }
 
+/// A registry with the image `team/app:v1`, and the digest of its manifest.
+fn registry_with_image() -> (Registry, String) {
+    let (sandbox, registry) = (Sandbox::new(), Registry::start(Access::Anonymous));
+    sandbox.succeeds(&format!("image build {} --tag {}/team/app:v1 --push", true_program(), registry.address));
+    let digest = registry.manifest("team/app", "v1").unwrap();
+    (registry, digest)
+}
+
+/// Builds on the image `team/app:v1` of a registry, for which there is a `hosts.toml`. `windlass` has no images yet.
+fn build_with_mirrors(registry: &str, hosts: &str) -> crate::process::Said {
+    let sandbox = Sandbox::new();
+    let directory = sandbox.path("registries").join(registry);
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("hosts.toml"), hosts).unwrap();
+    let args = format!("image build {} --tag app --file app.tar --base {registry}/team/app:v1", true_program());
+    let output = sandbox.command(&args).env("WINDLASS_REGISTRIES", sandbox.path("registries")).output().unwrap();
+    output.into()
+}
+
+#[test]
+fn mirrors_are_asked_before_their_registry() {
+    let ((origin, _), (mirror, _), empty) =
+        (registry_with_image(), registry_with_image(), Registry::start(Access::Anonymous));
+    // Nothing listens there.
+    let gone = "127.0.0.1:1";
+    let host = |address: &str| format!("[host.\"http://{address}\"]\n");
+    let works = |registry: &str, hosts: &str| {
+        let said = build_with_mirrors(registry, hosts);
+        assert!(said.status.success(), "{hosts}: {said:?}");
+    };
+    works(gone, &host(&mirror.address));
+    let asked = mirror.asked_for(gone);
+    assert!(asked >= 3, "the manifest, the configuration and the layer: {asked}");
+    // The registry itself comes last, also if a file names it.
+    works(&origin.address, &host(gone));
+    works(&origin.address, &format!("server = \"http://{}\"\n{}", origin.address, host(&empty.address)));
+    assert!(empty.asked_for(&origin.address) >= 3);
+    works(gone, &format!("{}{}", host(&empty.address), host(&mirror.address)));
+    // Tags are those of the registry, and content comes from the mirror.
+    let asked = mirror.asked_for(&origin.address);
+    works(&origin.address, &format!("{}capabilities = [\"pull\"]\n", host(&mirror.address)));
+    assert_eq!(mirror.asked_for(&origin.address), asked + 2, "the configuration and the layer");
+
+    let said = build_with_mirrors(gone, &host(&empty.address));
+    assert!(!said.status.success() && said.stderr.contains("cannot reach http://127.0.0.1:1"), "{said:?}");
+    assert!(
+        said.stderr.contains(&format!("before that, {} does not give the manifest: 404", empty.address)),
+        "{said:?}"
+    );
+    let said = build_with_mirrors(gone, "[host]\nmirror = \"x\"\n");
+    assert!(!said.status.success() && said.stderr.contains("hosts.toml, line 1: there is no table [host]"), "{said:?}");
+}
+
+#[test]
+fn a_mirror_that_gives_something_else_is_passed_over() {
+    let ((origin, digest), (mirror, same)) = (registry_with_image(), registry_with_image());
+    assert_eq!(digest, same);
+    let manifest: Value = serde_json::from_slice(&mirror.content(&digest)).unwrap();
+    let layer = manifest["layers"][0]["digest"].as_str().unwrap();
+    mirror.spoil(layer, &vec![0; usize::try_from(manifest["layers"][0]["size"].as_u64().unwrap()).unwrap()]);
+    let said = build_with_mirrors(&origin.address, &format!("[host.\"http://{}\"]\n", mirror.address));
+    assert!(said.status.success(), "{said:?}");
+}
+
 #[test]
 fn a_registry_on_this_machine_may_use_tls() {
     let sandbox = Sandbox::new();

@@ -108,6 +108,11 @@ impl Machine {
         Self::start(make_image(busybox()?))
     }
 
+    /// A cluster whose pods are processes of this machine.
+    pub(crate) fn with_processes() -> Option<Self> {
+        Self::start_with(Sandbox::new(), |_| {}, "up --runtime process")
+    }
+
     /// The same by a user who is not root.
     pub(crate) fn without_root() -> Option<Self> {
         Self::start_in(Sandbox::without_root(), make_image(busybox()?))
@@ -154,6 +159,20 @@ impl Machine {
     /// Whether kubectl succeeds, and what it prints.
     pub(crate) fn kubectl(&self, args: &str) -> (bool, String) {
         self.try_kubectl(args).unwrap()
+    }
+
+    /// What a script prints in a pod, with its errors.
+    pub(crate) fn script(&self, pod: &str, script: &str) -> String {
+        let mut command = self.kubectl_command(&format!("exec {pod} -- sh -c"));
+        let output = command.arg(script).output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
+    /// Waits until a pod is ready.
+    #[track_caller]
+    pub(crate) fn is_ready(&self, pod: &str) {
+        let (ready, said) = self.kubectl(&format!("wait --for=condition=Ready pod/{pod} --timeout=60s"));
+        assert!(ready, "{said}{}", self.run(&format!("describe pod {pod}")));
     }
 
     /// What kubectl prints, which must succeed.

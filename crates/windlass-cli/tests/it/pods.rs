@@ -53,6 +53,19 @@ fn a_cluster_runs_pods_or_simulates_them() {
 }
 
 #[test]
+fn auto_says_which_runtime_it_has_chosen() {
+    let sandbox = Sandbox::new();
+    let doctor = sandbox.windlass("doctor --kubeconfig none").stdout;
+    let up = UP.replace("--runtime container", "--runtime auto");
+    let said = sandbox.windlass(&up);
+    assert!(said.status.success(), "{said:?}");
+    sandbox.succeeds("down");
+    let has_containers = doctor.contains("run in containers");
+    assert_eq!(said.stderr.contains("pods run in containers"), has_containers, "{said:?} {doctor}");
+    assert_eq!(said.stderr.contains("pods are processes of this machine"), !has_containers, "{said:?} {doctor}");
+}
+
+#[test]
 fn a_start_that_fails_leaves_no_network() {
     let sandbox = Sandbox::new();
     std::fs::write(sandbox.path("taken"), "a file").unwrap();

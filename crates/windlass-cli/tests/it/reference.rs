@@ -12,7 +12,8 @@ This page is what `--help` says. After a change of the command line, write it ag
 
 Environment: `WINDLASS_HOME` is where clusters are kept (`~/.windlass`), `KUBECONFIG` is the kubeconfig that `up` and
 `down` edit (`~/.kube/config`; the first file of a list), `RUST_LOG` is how much a cluster logs (`info`),
-`WINDLASS_IMAGES` is where images are kept (`.images` in `WINDLASS_HOME`).
+`WINDLASS_IMAGES` is where images are kept (`.images` in `WINDLASS_HOME`), `WINDLASS_REGISTRIES` is where the mirrors of registries
+are named (`.registries` in `WINDLASS_HOME`).
 
 Results go to standard output, everything else to standard error. Colours are used on a terminal only. Exit codes:
 

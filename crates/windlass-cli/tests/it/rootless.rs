@@ -221,8 +221,9 @@ fn without_user_namespaces_pods_are_processes() {
     let (success, said) = without_user_namespaces(&sandbox, "up --runtime auto").unwrap();
     let stopped = sandbox.windlass("down");
     assert!(success && said.contains("pods are processes of this machine, because containers cannot run"), "{said}");
-    assert!(said.contains(advice), "{said}");
+    assert!(said.contains(advice) && said.contains("pods are in the network of this machine"), "{said}");
     assert!(stopped.status.success() && sandbox.processes().is_empty(), "{}", stopped.stderr);
     let (_, said) = without_user_namespaces(&sandbox, "doctor --kubeconfig none").unwrap();
     assert!(said.contains("are processes of this machine") && said.contains(advice), "{said}");
+    assert!(said.contains("there are no Services, cluster DNS and Ingresses"), "{said}");
 }

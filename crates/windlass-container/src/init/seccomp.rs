@@ -26,6 +26,10 @@ const DENIED: &[c_long] = &[
     libc::SYS_fsopen,
     libc::SYS_fspick,
     libc::SYS_init_module,
+    // What they ask the kernel to do is not seen by filters.
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
     libc::SYS_kcmp,
     libc::SYS_kexec_load,
     libc::SYS_keyctl,
@@ -112,5 +116,25 @@ mod tests {
     fn filters_are_made_for_this_machine() {
         assert!(super::denied().is_ok_and(|filter| !filter.is_empty()));
         assert!(super::absent().is_ok_and(|filter| !filter.is_empty()));
+    }
+
+    #[test]
+    #[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+    fn filtered_programs_cannot_use_what_has_led_out_before() {
+        const CALLS: &str = "import ctypes, sys\nc = ctypes.CDLL(None, use_errno=True)\nfor n in sys.argv[1:]:\n  \
+                             print(n, c.syscall(int(n), 0, 0, 0, 0, 0), ctypes.get_errno())";
+        let calls = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_keyctl];
+        // A filter is that of one thread and of the programs that it starts.
+        let filtered = std::thread::spawn(move || {
+            super::apply().expect("the filter is applied");
+            let numbers = calls.map(|call| call.to_string());
+            std::process::Command::new("python3").arg("-c").arg(CALLS).args(numbers).output()
+        });
+        let Ok(output) = filtered.join().expect("no panic") else {
+            eprintln!("SKIPPED: there is no python3");
+            return;
+        };
+        let expected: String = calls.iter().map(|call| format!("{call} -1 {}\n", libc::EPERM)).collect();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{}", String::from_utf8_lossy(&output.stderr));
     }
 }

@@ -6,6 +6,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 use windlass_image::registry::{self, Credentials, RegistryError};
+use windlass_image::store::Collected;
 use windlass_image::{Name, Origin, Store, manifest};
 use windlass_node::runtime::{ContainerRef, Image, Pulled, RuntimeError};
 
@@ -54,12 +55,29 @@ impl Wanted {
         }
         let began = std::time::Instant::now();
         let pulled = fetch(store, &name, &credentials(&self.secrets, &name)).await.map_err(|error| {
-            let tried =
-                if matches!(error, RegistryError::Unauthorized(_)) { said_of(&self.secrets) } else { String::new() };
+            let tried = if error.is_unauthorized() { said_of(&self.secrets) } else { String::new() };
             RuntimeError::Pull(format!("failed to pull and unpack image {:?}: {error}{tried}", name.to_string()))
         })?;
+        if pulled.replaced {
+            collect(store.clone()).await;
+        }
         let size = pulled.stored.size;
         Ok(Image { id: image_id(&name, &pulled.stored.digest), pulled: Some(Pulled { took: began.elapsed(), size }) })
+    }
+}
+
+/// Deletes what no name leads to any more. What is in use stays until another image is replaced, or the cluster ends.
+async fn collect(store: Store) {
+    match tokio::task::spawn_blocking(move || store.collect()).await {
+        Ok(Ok(collected)) if collected != Collected::default() => {
+            tracing::debug!(
+                count = collected.count,
+                bytes = collected.bytes,
+                "what no image name leads to was deleted"
+            );
+        }
+        Ok(Err(error)) => tracing::warn!(%error, "what no image name leads to cannot be deleted"),
+        _ => {}
     }
 }
 
@@ -71,8 +89,8 @@ async fn fetch(store: &Store, name: &Name, credentials: &[Credentials]) -> Resul
         let is_last = credentials.is_none();
         match registry::pull(store, name, manifest::host_architecture(), credentials, &|_, _| {}).await {
             // What the registry says about the credentials of the pod is worth more than what it says without any.
-            Err(error @ RegistryError::Unauthorized(_)) if !is_last => _ = refused.get_or_insert(error),
-            Err(error @ RegistryError::Unauthorized(_)) => return Err(refused.unwrap_or(error)),
+            Err(error) if error.is_unauthorized() && !is_last => _ = refused.get_or_insert(error),
+            Err(error) if error.is_unauthorized() => return Err(refused.unwrap_or(error)),
             other => return other,
         }
     }

@@ -313,7 +313,8 @@ async fn processes_of_the_host_are_pods_too() {
     assert_eq!(exit.code, 0, "{output}");
     assert!(output.starts_with("image\nvalue\n"), "{output}");
     let shortcomings = place.runtime.shortcomings();
-    assert!(shortcomings.iter().all(|one| one.condition != "PodNetwork"), "processes have the network of the host");
+    let network = shortcomings.iter().find(|one| one.condition == "PodNetwork").unwrap();
+    assert!(network.message.contains("no Services, cluster DNS, Ingresses"), "{}", network.message);
     assert!(shortcomings[0].message.contains("processes of the host"));
     assert_eq!(shortcomings[0].reason, windlass_node::HOST_PROCESSES);
     let pod = pod(script("echo ready; sleep 1000"));

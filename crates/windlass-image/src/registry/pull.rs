@@ -9,6 +9,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::Value;
 
+use super::hosts::{self, Host};
 use super::{Credentials, Registry, RegistryError, Result, client, is_local, misbehaves, refused, unreachable};
 use crate::digest;
 use crate::manifest::{self, DOCUMENT, Descriptor, Manifest, ManifestError, NESTED};
@@ -31,6 +32,8 @@ pub struct Pulled {
     pub stored: Stored,
     /// How many bytes were fetched; those of layers that were there before do not count.
     pub fetched: u64,
+    /// Whether the name stood for another image before, which may be [collected](Store::collect) now.
+    pub replaced: bool,
 }
 
 /// The digest that a name has in its registry at this moment: of an index, if it has images for several platforms.
@@ -54,8 +57,8 @@ pub async fn pull(
     progress: &(dyn Fn(&str, u64) + Sync),
 ) -> Result<Pulled> {
     let adding = store.adding()?;
-    let registry = Registry::find(&name.reference, credentials).await?;
-    let mut pull = Pull { registry, name, store, adding: &adding, fetched: 0 };
+    let sources = Source::of(name, credentials).await?;
+    let mut pull = Pull { sources, name, store, adding: &adding, fetched: 0 };
     let (mut digest, mut document) = pull.manifest(name.digest.as_deref(), DOCUMENT).await?;
     for nested in 0.. {
         let Ok(index) = serde_json::from_slice::<Value>(&document) else {
@@ -81,57 +84,147 @@ pub async fn pull(
         }
     }
     let fetched = pull.fetched;
+    let before = store.find(name)?;
     let stored = store.name(&adding, name, &digest, Origin::Registry)?;
-    Ok(Pulled { stored, fetched })
+    let replaced = before.is_some_and(|before| before.digest != stored.digest);
+    Ok(Pulled { stored, fetched, replaced })
 }
 
 struct Pull<'a> {
-    registry: Registry,
+    sources: Vec<Source>,
     name: &'a Name,
     store: &'a Store,
     adding: &'a Adding,
     fetched: u64,
 }
 
-impl Pull<'_> {
-    /// Fetches a manifest by its digest, or that of the tag. Returns its digest and what it says.
-    async fn manifest(&mut self, wanted: Option<&str>, most: u64) -> Result<(String, Vec<u8>)> {
-        let reference = &self.name.reference;
-        let path = format!("/v2/{}/manifests/{}", reference.repository, wanted.unwrap_or(&reference.tag));
-        let found = self.registry.get(&path, MANIFESTS).await?;
-        if found.status() != StatusCode::OK {
-            return refused(format!("{} does not give the manifest", reference.registry), found).await;
-        }
-        let writing = self.store.write(self.adding)?;
-        let digest = receive(found, writing, most).await?.finish(wanted).map_err(something_else)?;
-        let bytes = self.store.document(&digest)?;
-        self.fetched += bytes.len() as u64;
-        Ok((digest, bytes))
+/// A host that has images of a registry, the registry itself or a mirror.
+struct Source {
+    registry: Registry,
+    resolves: bool,
+    pulls: bool,
+    /// Whether it could not be reached: it is not asked again.
+    is_lost: bool,
+}
+
+impl Source {
+    /// Those of an image, in the order in which they are asked: the registry itself is the last.
+    async fn of(name: &Name, credentials: Option<Credentials>) -> Result<Vec<Self>> {
+        let (reference, hosts) = (&name.reference, hosts::of(&name.reference.registry)?);
+        let mirror = |host: &Host| -> Result<Self> {
+            let registry = Registry::mirror(host, &reference.registry)?;
+            Ok(Self { registry, resolves: host.resolves, pulls: host.pulls, is_lost: false })
+        };
+        let mut sources = hosts.mirrors.iter().map(mirror).collect::<Result<Vec<Self>>>()?;
+        let is_itself = |host: &Host| {
+            let own = if reference.registry == "docker.io" { "registry-1.docker.io" } else { &reference.registry };
+            host.authority() == own
+        };
+        sources.push(if let Some(server) = hosts.server.filter(|server| !is_itself(server)) {
+            mirror(&server)?
+        } else {
+            let registry = Registry::find(reference, credentials).await?;
+            Self { registry, resolves: true, pulls: true, is_lost: false }
+        });
+        Ok(sources)
     }
 
-    async fn blob(&mut self, wanted: &Descriptor) -> Result<()> {
-        let reference = &self.name.reference;
-        let path = format!("/v2/{}/blobs/{}", reference.repository, wanted.digest);
-        let mut found = self.registry.get(&path, "*/*").await?;
+    /// Fetches a manifest by its digest, or that of the tag. Returns its digest.
+    async fn manifest(&mut self, name: &Name, wanted: Option<&str>, writing: Writing, most: u64) -> Result<String> {
+        let (reference, registry) = (&name.reference, &mut self.registry);
+        let document = wanted.unwrap_or(&reference.tag);
+        let path = format!("{}/{}/manifests/{document}{}", registry.root, reference.repository, registry.query);
+        let found = registry.get(&path, MANIFESTS).await?;
+        if found.status() != StatusCode::OK {
+            return refused(format!("{} does not give the manifest", registry.name()), found).await;
+        }
+        receive(found, writing, most).await?.finish(wanted).map_err(something_else)
+    }
+
+    async fn blob(&mut self, name: &Name, wanted: &Descriptor, writing: Writing) -> Result<()> {
+        let (reference, registry) = (&name.reference, &mut self.registry);
+        let path = format!("{}/{}/blobs/{}{}", registry.root, reference.repository, wanted.digest, registry.query);
+        let mut found = registry.get(&path, "*/*").await?;
         for _ in 0..REDIRECTS {
             if !found.status().is_redirection() {
                 break;
             }
-            let location = location(&self.registry.base, &found)?;
-            found = elsewhere(&location).await?;
+            let location = location(&registry.base, &found)?;
+            found = registry.follow(&location).await?;
         }
         if found.status() != StatusCode::OK {
-            return refused(format!("{} does not give {}", reference.registry, wanted.digest), found).await;
+            return refused(format!("{} does not give {}", registry.name(), wanted.digest), found).await;
         }
-        let writing = self.store.write(self.adding)?;
         let written = receive(found, writing, wanted.size).await?;
         if written.size() != wanted.size {
             let (has, says) = (written.size(), wanted.size);
             return misbehaves(format!("{} has {has} bytes, and the manifest says {says}", wanted.digest));
         }
-        self.fetched += written.size();
         written.finish(Some(&wanted.digest)).map_err(something_else)?;
         Ok(())
+    }
+}
+
+/// What was tried in vain.
+#[derive(Default)]
+struct Failures {
+    mirrors: Vec<String>,
+    last: Option<RegistryError>,
+}
+
+impl Failures {
+    fn add(&mut self, source: &mut Source, error: RegistryError) {
+        source.is_lost = matches!(error, RegistryError::Unreachable { .. });
+        self.mirrors.extend(self.last.replace(error).map(|error| error.to_string()));
+    }
+
+    fn error(self) -> RegistryError {
+        match self.last {
+            None => RegistryError::Misbehaves("no host of its hosts.toml may be asked; see `capabilities`".to_owned()),
+            Some(last) if self.mirrors.is_empty() => last,
+            Some(last) => RegistryError::Mirrored { registry: Box::new(last), mirrors: self.mirrors },
+        }
+    }
+}
+
+impl Pull<'_> {
+    /// Fetches a manifest by its digest, or that of the tag. Returns its digest and what it says.
+    async fn manifest(&mut self, wanted: Option<&str>, most: u64) -> Result<(String, Vec<u8>)> {
+        let mut failures = Failures::default();
+        for source in &mut self.sources {
+            let may = if wanted.is_some() { source.pulls } else { source.resolves };
+            if !may || source.is_lost {
+                continue;
+            }
+            let writing = self.store.write(self.adding)?;
+            match source.manifest(self.name, wanted, writing, most).await {
+                Ok(digest) => {
+                    let bytes = self.store.document(&digest)?;
+                    self.fetched += bytes.len() as u64;
+                    return Ok((digest, bytes));
+                }
+                Err(error) => failures.add(source, error),
+            }
+        }
+        Err(failures.error())
+    }
+
+    async fn blob(&mut self, wanted: &Descriptor) -> Result<()> {
+        let mut failures = Failures::default();
+        for source in &mut self.sources {
+            if !source.pulls || source.is_lost {
+                continue;
+            }
+            let writing = self.store.write(self.adding)?;
+            match source.blob(self.name, wanted, writing).await {
+                Ok(()) => {
+                    self.fetched += wanted.size;
+                    return Ok(());
+                }
+                Err(error) => failures.add(source, error),
+            }
+        }
+        Err(failures.error())
     }
 }
 
@@ -162,6 +255,22 @@ async fn receive(response: Response<Body>, mut writing: Writing, most: u64) -> R
 impl Registry {
     async fn get(&mut self, path: &str, accept: &str) -> Result<Response<Body>> {
         self.send_with(Method::GET, path, &[(ACCEPT, accept)], &[]).await
+    }
+
+    /// Its name for people.
+    fn name(&self) -> &str {
+        self.base.split_once("://").map_or(&self.base, |(_, name)| name)
+    }
+
+    /// Follows a redirection, without credentials. One that stays here needs no more encryption than what led to it.
+    async fn follow(&self, location: &str) -> Result<Response<Body>> {
+        match location.strip_prefix(&self.base) {
+            Some(path) if path.starts_with('/') => {
+                let request = Request::builder().uri(path).body(Body::empty())?;
+                self.client.send(request).await.map_err(|source| unreachable(&self.base, source))
+            }
+            _ => elsewhere(location).await,
+        }
     }
 }
 

@@ -98,7 +98,7 @@ impl<R: Runtime> Shared<R> {
         if self.runtime.runs_containers() {
             found.claims = self.claims(node, namespace, pod, spec).await?;
         }
-        Ok(volumes(pod, spec, &found).map(|volumes| Mounted { volumes }))
+        Ok(volumes(pod, spec, &found, &held.surroundings()).map(|volumes| Mounted { volumes }))
     }
 
     /// What the claims of a pod lead to.

@@ -193,7 +193,7 @@ impl NodeState {
         let mut state = Self {
             node: Node::default(),
             version: None,
-            allocatable: BTreeMap::new(),
+            allocatable: Arc::default(),
             used: BTreeMap::new(),
             pods: 0,
             range: node.spec.as_ref().and_then(|spec| PodRange::new(spec.pod_cidr.as_deref()?)),
@@ -207,7 +207,7 @@ impl NodeState {
             return;
         }
         self.version.clone_from(&node.metadata.resource_version);
-        self.allocatable = amounts(Some(&allocatable(node)));
+        self.allocatable = Arc::new(amounts(Some(&allocatable(node))));
         let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
         self.node = Node {
             metadata: ObjectMeta {

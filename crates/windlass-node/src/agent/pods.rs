@@ -22,7 +22,7 @@ use crate::pod::patch::status_patch;
 use crate::pod::status::{Place, rejected, status};
 use crate::pod::{self, Action, Notice, Now, Observation, PodLife};
 use crate::runtime::{ContainerRef, Operation, PodSandbox, Role, Runtime, RuntimeError};
-use crate::volumes::{Found, Mounted, container_references, environment};
+use crate::volumes::{Found, Mounted, Surroundings, container_references, environment};
 
 /// How long a pod that is being deleted may take to be gone before its status says that the node has seen the deletion.
 const ACKNOWLEDGED_AFTER: Duration = Duration::from_secs(1);
@@ -443,7 +443,7 @@ impl<R: Runtime> Shared<R> {
             let namespace = key.namespace().unwrap_or_default();
             self.sources.find(&self.api, &held.node.name, namespace, &references).await?
         };
-        Ok(environment(pod, spec, &container, &found))
+        Ok(environment(pod, spec, &container, &found, &held.surroundings()))
     }
 
     /// What came of an operation; an operation under way is waited for in a task, and wakes the pod.
@@ -502,6 +502,12 @@ fn pod_path(pod: &Pod) -> Option<String> {
 impl Held {
     pub(super) fn sandbox(&self, pod: &Arc<Pod>) -> PodSandbox {
         PodSandbox { node: Arc::clone(&self.node.name), pod: Arc::clone(pod), ip: self.ip }
+    }
+
+    /// What the pod's containers are told of where they run.
+    pub(super) fn surroundings(&self) -> Surroundings {
+        let allocatable = Arc::clone(&self.node.state.lock().allocatable);
+        Surroundings { pod_ip: self.ip, host_ip: Some(self.node.address), allocatable }
     }
 
     /// Whether nothing has to be told about a pod yet: it is being deleted, and all there is to tell is that the node has

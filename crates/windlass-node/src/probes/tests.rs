@@ -2,10 +2,16 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 
+use http::{HeaderMap, Response};
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_rustls::TlsAcceptor;
+use windlass_server::pki::Authority;
 
 use super::*;
 
@@ -121,4 +127,106 @@ async fn http_servers_are_asked() {
     assert_eq!(ask(json!({"tcpSocket": {"port": 80}})).await, Ok(()));
     assert!(ask(json!({"tcpSocket": {"port": 1}})).await.unwrap_err().contains("refused"));
     assert!(ask(json!({"tcpSocket": {"port": "no"}})).await.unwrap_err().contains("couldn't find port"));
+}
+
+#[tokio::test]
+async fn https_servers_are_asked_whatever_their_certificate() {
+    async fn serve(stream: tokio::io::DuplexStream) {
+        let authority = Authority::generate().unwrap();
+        let identity = authority.server(&["elsewhere.example.com".to_owned()]).unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(authority.server_config(&identity).unwrap()));
+        let Ok(mut stream) = acceptor.accept(stream).await else { return };
+        let mut asked = vec![0; 1024];
+        let read = stream.read(&mut asked).await.unwrap();
+        let code = if asked[..read].starts_with(b"GET /ready HTTP/1.1\r\n") { 200 } else { 404 };
+        let answer = format!("HTTP/1.1 {code} So\r\ncontent-length: 0\r\n\r\n");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+    }
+    let target = Scripted { codes: Mutex::default(), serve: |stream| Box::pin(serve(stream)) };
+    let own = container(json!({"name": "c"}));
+    let ask = async |value: Value| Action::of(&serde_json::from_value(value).unwrap(), &own).ask(&target).await;
+    assert_eq!(ask(json!({"httpGet": {"port": 8443, "path": "/ready", "scheme": "HTTPS"}})).await, Ok(()));
+    let missing = ask(json!({"httpGet": {"port": 8443, "scheme": "HTTPS"}})).await;
+    assert_eq!(missing, Err("HTTP probe failed with statuscode: 404".to_owned()));
+    ask(json!({"httpGet": {"port": 8443, "path": "/ready", "scheme": "HTTP"}})).await.unwrap_err();
+}
+
+/// The name of the service in a request for its health.
+fn service_in(body: &[u8]) -> String {
+    let message = &body[5..];
+    assert_eq!(u32::from_be_bytes(body[1..5].try_into().unwrap()) as usize, message.len());
+    let Some((field, rest)) = message.split_first() else { return String::new() };
+    assert_eq!(*field, 0x0a);
+    let (mut length, mut at) = (0, 0);
+    loop {
+        length |= usize::from(rest[at] & 0x7f) << (7 * at);
+        at += 1;
+        if rest[at - 1] & 0x80 == 0 {
+            break;
+        }
+    }
+    assert_eq!(rest.len(), at + length);
+    String::from_utf8(rest[at..].to_vec()).unwrap()
+}
+
+type Answer = Response<StreamBody<futures::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>>;
+
+/// Answers as `grpc.health.v1.Health` does.
+async fn check_health(request: Request<Incoming>) -> Result<Answer, Infallible> {
+    assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
+    assert_eq!(request.headers()["content-type"], "application/grpc");
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let (status, code) = match service_in(&body).as_str() {
+        "down" => (2, "0"),
+        "new" => (0, "0"),
+        "none" => (1, "12"),
+        "unknown" => (1, "5"),
+        _ => (1, "0"),
+    };
+    let message: &[u8] = if status == 0 { &[0, 0, 0, 0, 0] } else { &[0, 0, 0, 0, 2, 8, status] };
+    let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), code.parse().unwrap())]);
+    let mut frames = vec![Ok(Frame::trailers(trailers))];
+    if code == "0" {
+        frames.insert(0, Ok(Frame::data(Bytes::copy_from_slice(message))));
+    }
+    Ok(Response::new(StreamBody::new(futures::stream::iter(frames))))
+}
+
+#[tokio::test]
+async fn grpc_servers_are_asked_for_their_health() {
+    async fn serve(stream: tokio::io::DuplexStream) {
+        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        let served = server.serve_connection(TokioIo::new(stream), hyper::service::service_fn(check_health));
+        // The client goes away when it has its answer.
+        let _ = served.await;
+    }
+    let target = Scripted { codes: Mutex::default(), serve: |stream| Box::pin(serve(stream)) };
+    let own = container(json!({"name": "c"}));
+    let ask = async |grpc: Value| {
+        let probe = serde_json::from_value(json!({ "grpc": grpc })).unwrap();
+        Action::of(&probe, &own).ask(&target).await
+    };
+    assert_eq!(ask(json!({"port": 9000})).await, Ok(()));
+    for length in [1, 127, 128, 300] {
+        assert_eq!(ask(json!({"port": 9000, "service": "s".repeat(length)})).await, Ok(()), "{length}");
+    }
+    let said = async |service: &str| ask(json!({"port": 9000, "service": service})).await.unwrap_err();
+    assert_eq!(said("down").await, "service unhealthy (responded with \"NOT_SERVING\")");
+    assert_eq!(said("new").await, "service unhealthy (responded with \"UNKNOWN\")");
+    assert_eq!(said("unknown").await, "error: health rpc failed: status 5");
+    assert!(said("none").await.contains("does not implement the grpc health protocol"));
+    assert!(ask(json!({"port": 1})).await.unwrap_err().contains("refused"));
+    assert_eq!(ask(json!({"port": 70000})).await, Err("70000 is not a port".to_owned()));
+}
+
+#[tokio::test]
+async fn a_server_without_grpc_is_not_healthy() {
+    async fn serve(mut stream: tokio::io::DuplexStream) {
+        let _ = stream.write_all(b"HTTP/1.1 400 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+    }
+    let target = Scripted { codes: Mutex::default(), serve: |stream| Box::pin(serve(stream)) };
+    let grpc = Action::Grpc { port: 9000, service: String::new() };
+    let said = grpc.ask(&target).await.unwrap_err();
+    assert!(said.starts_with("error: health rpc failed: "), "{said}");
 }

@@ -1,5 +1,7 @@
 //! Simulated nodes and their pods, against a server in the same process, with a clock that jumps from timer to timer.
 
+mod environment;
+
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;

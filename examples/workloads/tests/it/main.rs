@@ -14,10 +14,26 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::Pod;
 use rustix::process::{Pid, Signal, kill_process};
+use windlass::kube::api::{DeleteParams, LogParams, PostParams};
+use windlass::kube::config::{KubeConfigOptions, Kubeconfig};
+use windlass::kube::{Api, Client, Config};
 
 /// How long anything may take on a machine that is busy.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// What the client in a pod is made of.
+const BUSYBOX: &str = "/usr/bin/busybox";
+
+/// Asks the Service again and again, and says which pod has answered.
+const CLIENT: &str = r#"
+while :; do
+  printf 'GET /hello HTTP/1.1\r\nhost: hello\r\nuser-agent: a-pod\r\nconnection: close\r\n\r\n' |
+    /busybox nc -w 10 SERVICE 80 | /busybox sed -n 's/^x-pod: /answered by /p' >/answer
+  read -r line </answer && echo "$line" || echo failed
+done
+"#;
 
 /// A cluster in a directory of its own, which ends with this.
 struct Cluster {
@@ -43,6 +59,11 @@ impl Cluster {
         let hello = env!("CARGO_BIN_EXE_hello");
         let built = this.windlass(&format!("image build {hello} --tag windlass/hello:v1")).output().expect("it runs");
         assert!(built.status.success(), "{built:?}");
+        if Path::new(BUSYBOX).exists() {
+            let built =
+                this.windlass(&format!("image build {BUSYBOX} --tag test/busybox:v1")).output().expect("it runs");
+            assert!(built.status.success(), "{built:?}");
+        }
         let up = "up --ephemeral --runtime container --egress off --ingress 127.0.0.1:0 --ingress-tls 127.0.0.1:0";
         let up = this.windlass(up).output().expect("it runs");
         if String::from_utf8_lossy(&up.stderr).contains("containers cannot run here") {
@@ -171,7 +192,8 @@ fn the_application_is_deployed_balanced_and_removed() {
         running.line("HeadlessChrome");
     }
 
-    // A pod is deleted and replaced, and no request fails meanwhile.
+    let in_pod = ClientInPod::start(&cluster);
+    // A pod is deleted and replaced, and no request fails meanwhile, neither by the Ingress nor by the Service.
     let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let client = {
         let (url, stop, asked) = (url.clone(), Arc::clone(&stop), Arc::clone(&asked));
@@ -193,6 +215,15 @@ fn the_application_is_deployed_balanced_and_removed() {
     stop.store(true, Ordering::Relaxed);
     let failures = client.join().expect("the client ends");
     assert_eq!(failures, 0, "of {} requests", asked.load(Ordering::Relaxed));
+    if in_pod.is_some() {
+        let is_new = |pod: &str| !answers.contains_key(pod);
+        let said = eventually("a new pod answers the client in a pod", || {
+            let said = ClientInPod::said(&cluster);
+            said.lines().filter_map(answered_by).any(is_new).then_some(said)
+        });
+        assert!(said.lines().any(|line| answered_by(line) == Some(&*victim)), "{said}");
+        assert!(said.lines().all(|line| answered_by(line).is_some()), "of {} requests: {said}", said.lines().count());
+    }
 
     // Ctrl-C removes everything.
     let pid = Pid::from_raw(running.child.id().try_into().expect("a pid")).expect("a pid");
@@ -202,15 +233,63 @@ fn the_application_is_deployed_balanced_and_removed() {
     assert!(ask(&url).is_none());
 }
 
+/// Which pod has answered, by a line of the client in a pod.
+fn answered_by(line: &str) -> Option<&str> {
+    line.trim_end().strip_prefix("answered by ").filter(|pod| !pod.is_empty())
+}
+
+/// A pod that asks the Service by its name.
+struct ClientInPod;
+
+impl ClientInPod {
+    /// `None`, loudly, where there is nothing to make it of. Otherwise it has had answers.
+    fn start(cluster: &Cluster) -> Option<Self> {
+        if !Path::new(BUSYBOX).exists() {
+            eprintln!("SKIPPED: no pod asks the Service, because there is no busybox (Debian: busybox-static)");
+            return None;
+        }
+        let pod = windlass::serde_json::json!({
+            "metadata": {"name": "client"},
+            "spec": {
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{
+                    "name": "main",
+                    "image": "test/busybox:v1",
+                    "command": ["/busybox", "sh", "-c", CLIENT.replace("SERVICE", "hello-world")],
+                    "securityContext": {"runAsUser": 0},
+                }],
+            },
+        });
+        with_pods(cluster, async |pods| {
+            let pod = windlass::serde_json::from_value(pod).expect("a pod");
+            pods.create(&PostParams::default(), &pod).await.expect("created");
+        });
+        eventually("the pod has an answer", || {
+            Self.said(cluster).lines().any(|line| answered_by(line).is_some()).then_some(())
+        });
+        Some(Self)
+    }
+
+    /// What it has printed, without a line that is being written.
+    fn said(cluster: &Cluster) -> String {
+        let said =
+            with_pods(cluster, async |pods| pods.logs("client", &LogParams::default()).await.unwrap_or_default());
+        said.rsplit_once('\n').map(|(lines, _)| lines.to_owned()).unwrap_or_default()
+    }
+}
+
 fn delete_pod(cluster: &Cluster, name: &str) {
-    use k8s_openapi::api::core::v1::Pod;
-    use windlass::kube::config::{KubeConfigOptions, Kubeconfig};
-    use windlass::kube::{Api, Client, Config, api::DeleteParams};
+    with_pods(cluster, async |pods| {
+        pods.delete(name, &DeleteParams::default()).await.expect("deleted");
+    });
+}
+
+/// Does something with the pods of the application.
+fn with_pods<T>(cluster: &Cluster, act: impl AsyncFnOnce(Api<Pod>) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let file = Kubeconfig::read_from(cluster.home.path().join("kubeconfig")).expect("a kubeconfig");
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a cluster");
-        let pods: Api<Pod> = Api::namespaced(Client::try_from(config).expect("a client"), "foo");
-        pods.delete(name, &DeleteParams::default()).await.expect("deleted");
-    });
+        act(Api::namespaced(Client::try_from(config).expect("a client"), "foo")).await
+    })
 }

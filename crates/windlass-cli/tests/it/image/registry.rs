@@ -31,6 +31,8 @@ struct Stored {
     manifests: HashMap<String, String>,
     /// Manifests by their digests.
     contents: HashMap<String, Vec<u8>>,
+    /// How often it was asked for something of another registry, and which.
+    asked_for: HashMap<String, usize>,
 }
 
 pub(crate) struct Registry {
@@ -76,6 +78,11 @@ impl Registry {
         let stored = self.stored.lock().unwrap();
         assert_eq!(stored.blobs.len(), 2, "the layer and the configuration");
         stored.manifests.get(&format!("{repository}/manifests/{tag}")).cloned()
+    }
+
+    /// How often it was asked as the mirror of another registry.
+    pub(super) fn asked_for(&self, registry: &str) -> usize {
+        self.stored.lock().unwrap().asked_for.get(registry).copied().unwrap_or_default()
     }
 
     /// Adds a manifest under a tag, and returns its digest.
@@ -161,6 +168,10 @@ fn answer(
             )
         };
         return ("401 Unauthorized", challenge, Vec::new());
+    }
+    let (path, registry) = path.split_once("?ns=").map_or((path, None), |(path, registry)| (path, Some(registry)));
+    if let Some(registry) = registry {
+        *stored.asked_for.entry(registry.to_owned()).or_default() += 1;
     }
     let rest = path.strip_prefix("/v2/").unwrap_or_default();
     let name = rest.rsplit('/').next().unwrap();

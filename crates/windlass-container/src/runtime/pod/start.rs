@@ -91,12 +91,17 @@ impl PodHandle {
         let client = self.parent(inner).await?;
         let image = start.spec.image.clone().unwrap_or_default();
         let name: Name = image.parse().map_err(create)?;
-        let stored = inner.options.store.find(&name).map_err(create)?;
-        let stored = stored.ok_or_else(|| create(format!("there is no image {name} any more")))?;
         let (this, inner_, pod_) = (Arc::clone(self), Arc::clone(inner), pod.clone());
         let (index, attempt, container) = (start.index, start.attempt, start.spec.clone());
-        let planned = tokio::task::spawn_blocking(move || this.plan(&inner_, &pod_, &start, &name, &stored));
-        let (config, signal) = planned.await.map_err(create)??;
+        let planned = tokio::task::spawn_blocking(move || {
+            let store = &inner_.options.store;
+            // The image is not collected before the pod's parent holds its files.
+            let adding = store.adding().map_err(create)?;
+            let stored = store.find(&name).map_err(create)?;
+            let stored = stored.ok_or_else(|| create(format!("there is no image {name} any more")))?;
+            this.plan(&inner_, &pod_, &start, &name, &stored).map(|planned| (adding, planned))
+        });
+        let (adding, (config, signal)) = planned.await.map_err(create)??;
         let known = Known {
             index,
             attempt,
@@ -111,6 +116,7 @@ impl PodHandle {
         let id = config.id.clone();
         let file = wire::content(&config).map_err(create)?;
         let (reply, _) = client.ask(Request::Start, &[file.as_fd()]).await?;
+        drop(adding);
         let Reply::Started { at } = reply else { return Err(create("the pod's parent gave no answer")) };
         self.post_start(inner, &client, &container, attempt).await?;
         let probes = self.probe(inner, &container, index, attempt, false);
