@@ -17,7 +17,7 @@ use crate::Credentials;
 use crate::controllers::{BuiltIn, Check, Controllers, Running, Setup};
 use crate::identities::Identities;
 use crate::machine::Machine;
-use crate::private;
+use crate::{descriptions, private};
 
 /// Why a cluster could not start or stop.
 #[derive(Debug, thiserror::Error)]
@@ -355,7 +355,8 @@ impl Cluster {
             .front_proxy_authority(Arc::clone(&kept.front_proxy))
             .admission_plugins(kept.plugins)
             .pod_security(kept.pod_security.clone())
-            .flow_control(kept.flow_control);
+            .flow_control(kept.flow_control)
+            .describe_definitions(descriptions::describe);
         if let Some(history) = kept.history {
             builder = builder.history(history);
         }

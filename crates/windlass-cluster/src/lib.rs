@@ -33,6 +33,7 @@ use windlass_codecs as _;
 
 mod cluster;
 mod controllers;
+mod descriptions;
 mod identities;
 mod kubeconfig;
 mod machine;

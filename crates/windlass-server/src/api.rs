@@ -18,6 +18,7 @@ use crate::catalog::Catalog;
 use crate::effort::Sidings;
 use crate::flow_control::FlowControl;
 use crate::metrics::Metrics;
+use crate::openapi::descriptions::DescribeDefinitions;
 use crate::remote::FrontProxy;
 use crate::state::body_budget::BodyBudget;
 use crate::state::contention::Contention;
@@ -91,6 +92,8 @@ pub struct Api {
     pub(crate) ready_checks: ReadyChecks,
     /// What requests are dated with and tokens judged by.
     pub(crate) clock: Clock,
+    /// What documentation says about built-in definitions.
+    pub(crate) describe: Option<DescribeDefinitions>,
     /// Where the server is reached by others, once it listens.
     pub(crate) address: OnceLock<SocketAddr>,
 }

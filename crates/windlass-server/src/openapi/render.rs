@@ -11,15 +11,15 @@ use super::definitions::{LIST_META, OBJECT_META, gvk_value, kind_name};
 use crate::resource::Resource;
 use crate::schema::{ListType, Rules, Schema, SchemaRef, Type, Validation, builtin};
 
-const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers \
+pub(super) const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers \
     should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
-const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer \
+pub(super) const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer \
     this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 const METADATA: &str = "Standard object's metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
-const LIST_METADATA: &str = "Standard list metadata. More info: \
+pub(super) const LIST_METADATA: &str = "Standard list metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
 /// Writes schemas of one origin in one dialect.

@@ -11,7 +11,7 @@ fn of(group: &str, version: &str) -> Vec<&'static Resource> {
 }
 
 fn v3_document(group: &str, version: &str, resources: &[&Resource]) -> Value {
-    serde_json::from_slice(&v3::document(group, version, resources)).expect("valid JSON")
+    serde_json::from_slice(&v3::document(group, version, resources, None)).expect("valid JSON")
 }
 
 fn string() -> Schema {
@@ -122,7 +122,7 @@ fn every_reference_of_every_document_resolves() {
 #[test]
 fn the_index_says_where_documents_are() {
     let apps = of("apps", "v1");
-    let index = v3::index([("", "v1", "AB".to_owned()), ("apps", "v1", v3::fingerprint("apps", "v1", &apps))]);
+    let index = v3::index([("", "v1", "AB".to_owned()), ("apps", "v1", v3::fingerprint("apps", "v1", &apps, None))]);
     assert_eq!(index["paths"]["api/v1"]["serverRelativeURL"], "/openapi/v3/api/v1?hash=AB");
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap_or_default();
     let hash = url.strip_prefix("/openapi/v3/apis/apps/v1?hash=").expect(url);
@@ -134,7 +134,7 @@ fn the_index_says_where_documents_are() {
 fn a_custom_resources_fingerprint_follows_its_schema() {
     let (one, mut two) = (books(), books());
     two.schema = object(Vec::new()).into();
-    let fingerprint = |resource: &Resource| v3::fingerprint("x.example.com", "v1", &[resource]);
+    let fingerprint = |resource: &Resource| v3::fingerprint("x.example.com", "v1", &[resource], None);
     assert_eq!(fingerprint(&one), fingerprint(&books()));
     assert_ne!(fingerprint(&one), fingerprint(&two));
 }
@@ -426,11 +426,11 @@ fn the_protobuf_form_has_what_old_kubectl_reads() {
 #[test]
 fn the_protobuf_form_of_v3_says_what_the_json_form_says() {
     let books = books();
-    let document = v3::protobuf(&books.group, "v1", &[&books]);
+    let document = v3::protobuf(&books.group, "v1", &[&books], None);
     assert_eq!(wire::text(&document, 1), "3.0.0");
     assert_eq!(wire::text(wire::one(&document, 2), 6), crate::version::GIT_VERSION);
     let components = wire::one(&document, 5);
-    let json: Value = serde_json::from_slice(&v3::document(&books.group, "v1", &[&books])).expect("valid JSON");
+    let json: Value = serde_json::from_slice(&v3::document(&books.group, "v1", &[&books], None)).expect("valid JSON");
     let names = json["components"]["schemas"].as_object().expect("schemas");
     assert_eq!(wire::all(wire::one(components, 1), 1).len(), names.len());
     let book = wire::one(wire::entry(wire::one(components, 1), 1, "com.example.x.v1.Book"), 1);
@@ -440,7 +440,7 @@ fn the_protobuf_form_of_v3_says_what_the_json_form_says() {
     assert!(gvk.contains("Book"), "{gvk}");
     let paths = wire::one(&document, 4);
     assert_eq!(wire::all(paths, 1).len(), json["paths"].as_object().expect("paths").len());
-    let pods = v3::protobuf("", "v1", &builtins().iter().filter(|r| &*r.plural == "pods").collect::<Vec<_>>());
+    let pods = v3::protobuf("", "v1", &builtins().iter().filter(|r| &*r.plural == "pods").collect::<Vec<_>>(), None);
     let path = wire::entry(wire::one(&pods, 4), 1, "/api/v1/namespaces/{namespace}/pods/{name}");
     let patch = wire::one(path, 10);
     assert_eq!(wire::text(patch, 5), "patchCoreV1NamespacedPod");

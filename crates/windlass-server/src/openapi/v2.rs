@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::definitions::{gvk_value, kind_name, kinds_of, list_name, referenced};
+use super::descriptions::{DescribeDefinitions, Descriptions};
 use super::render::{Renderer, custom_kind, custom_list};
 use super::{Dialect, ObjectWriter, gnostic, operations};
 use crate::discovery::Discovery;
@@ -23,13 +24,17 @@ pub const PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v
 
 /// The document as JSON.
 pub fn json<'a>(resources: impl IntoIterator<Item = &'a Resource>) -> Bytes {
-    json_with(resources, &Remotes::default())
+    json_with(resources, &Remotes::default(), None)
 }
 
 /// The document as JSON, with what other servers serve.
-pub(crate) fn json_with<'a>(resources: impl IntoIterator<Item = &'a Resource>, remotes: &Remotes) -> Bytes {
+pub(crate) fn json_with<'a>(
+    resources: impl IntoIterator<Item = &'a Resource>,
+    remotes: &Remotes,
+    describe: Option<&DescribeDefinitions>,
+) -> Bytes {
     let discovery = Discovery::new(resources);
-    let additions = additions(&discovery, remotes);
+    let additions = additions(&discovery, remotes, describe);
     let mut out = ObjectWriter::new(Vec::with_capacity(1 << 20));
     out.entry("swagger", &"2.0".into());
     out.entry("info", &json!({"title": "Kubernetes", "version": GIT_VERSION}));
@@ -38,7 +43,7 @@ pub(crate) fn json_with<'a>(resources: impl IntoIterator<Item = &'a Resource>, r
         additions.paths.iter().for_each(|(path, item)| paths.entry(path, item));
     });
     out.nested("definitions", |all| {
-        each_definition(&discovery, |name, schema| all.entry(name, schema));
+        each_definition(&discovery, describe, |name, schema| all.entry(name, schema));
         additions.definitions.iter().for_each(|(name, schema)| all.entry(name, schema));
     });
     let bearer = json!({
@@ -51,27 +56,31 @@ pub(crate) fn json_with<'a>(resources: impl IntoIterator<Item = &'a Resource>, r
 
 /// The document as a `gnostic` protobuf message.
 pub fn protobuf<'a>(resources: impl IntoIterator<Item = &'a Resource>) -> Bytes {
-    protobuf_with(resources, &Remotes::default())
+    protobuf_with(resources, &Remotes::default(), None)
 }
 
 /// The document as a `gnostic` protobuf message, with what other servers serve.
-pub(crate) fn protobuf_with<'a>(resources: impl IntoIterator<Item = &'a Resource>, remotes: &Remotes) -> Bytes {
+pub(crate) fn protobuf_with<'a>(
+    resources: impl IntoIterator<Item = &'a Resource>,
+    remotes: &Remotes,
+    describe: Option<&DescribeDefinitions>,
+) -> Bytes {
     let discovery = Discovery::new(resources);
-    let additions = additions(&discovery, remotes);
+    let additions = additions(&discovery, remotes, describe);
     let mut document = gnostic::Document::new("Kubernetes", GIT_VERSION);
     each_path(&discovery, |path, item| document.path(path, item));
     additions.paths.iter().for_each(|(path, item)| document.path(path, item));
-    each_definition(&discovery, |name, schema| document.definition(name, schema));
+    each_definition(&discovery, describe, |name, schema| document.definition(name, schema));
     additions.definitions.iter().for_each(|(name, schema)| document.definition(name, schema));
     document.finish().into()
 }
 
 /// What other servers add, with other names where definitions of this server have theirs.
-fn additions(discovery: &Discovery<'_>, remotes: &Remotes) -> Additions {
+fn additions(discovery: &Discovery<'_>, remotes: &Remotes, describe: Option<&DescribeDefinitions>) -> Additions {
     let names = Additions::names(remotes);
     let mut local = BTreeMap::new();
     if !names.is_empty() {
-        each_definition(discovery, |name, schema| {
+        each_definition(discovery, describe, |name, schema| {
             if names.contains(name) {
                 local.insert(name.to_owned(), schema.clone());
             }
@@ -92,14 +101,21 @@ fn each_path(discovery: &Discovery<'_>, mut visit: impl FnMut(&str, &Value)) {
     }
 }
 
-fn each_definition(discovery: &Discovery<'_>, mut visit: impl FnMut(&str, &Value)) {
+fn each_definition(
+    discovery: &Discovery<'_>,
+    describe: Option<&DescribeDefinitions>,
+    mut visit: impl FnMut(&str, &Value),
+) {
     let group_versions: Vec<(&str, &str)> =
         discovery.group_versions().map(|(group, version, _)| (group, version)).collect();
     let resources = || discovery.group_versions().flat_map(|(_, _, resources)| resources.iter().copied());
     let renderer = Renderer::builtin(Dialect::V2);
-    for name in referenced(resources()) {
+    let names = referenced(resources());
+    let descriptions = Descriptions::of(describe, &names);
+    for name in names {
         let Some(id) = builtin::by_name(name) else { continue };
         let mut schema = renderer.schema(builtin::definition(id));
+        descriptions.add(name, Dialect::V2, &mut schema);
         let kinds = kinds_of(name, &group_versions);
         if !kinds.is_empty() {
             schema.insert("x-kubernetes-group-version-kind".into(), kinds.into_iter().map(gvk_value).collect());
