@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use serde_json::Value;
+use windlass_kinds::crd::Schemas;
 use windlass_store::Store;
 
 use crate::admission::marks::Restrictions;
@@ -54,6 +55,8 @@ pub struct Api {
     pub(crate) node_pods: NodePods,
     /// What was done.
     pub metrics: Metrics,
+    /// The schemas of custom resources that are in use.
+    pub schemas: Arc<Schemas>,
     /// How far CRDs have taken effect.
     pub crds: Progress,
     /// The group versions that CRDs want served.

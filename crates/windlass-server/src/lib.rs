@@ -71,6 +71,7 @@ mod render;
 pub mod request;
 mod reviews;
 mod state;
+mod sweep;
 #[doc(hidden)]
 pub mod version;
 mod versions;

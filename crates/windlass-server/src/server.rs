@@ -62,7 +62,7 @@ use crate::state::render_cache::RenderCache;
 use crate::streams::{PodStreams, Reach};
 use crate::watch::Hub;
 use crate::webhook::Clients;
-use crate::{admission, bootstrap, compaction, computed, kubernetes_service, status};
+use crate::{admission, bootstrap, compaction, computed, kubernetes_service, status, sweep};
 use connections::Connections;
 use listener::Accept;
 
@@ -305,6 +305,7 @@ impl ServerBuilder {
             rbac: Rbac::default(),
             node_pods: NodePods::default(),
             metrics: Metrics::default(),
+            schemas: Arc::default(),
             crds: Progress::new(),
             reach,
             pipes: Pipes::default(),
@@ -342,6 +343,7 @@ impl ServerBuilder {
             tokio::spawn(async move { policed.rbac.run(&policed).await }),
             tokio::spawn(async move { indexed.node_pods.run(&indexed).await }),
             tokio::spawn(async move { cached.render_cache.run().await }),
+            tokio::spawn(sweep::run(Arc::clone(&api))),
         ];
         Ok(Server { api, tasks, max_connections: self.max_connections })
     }

@@ -235,13 +235,13 @@ impl Renderer {
 /// The definition of a custom resource's kind.
 pub(super) fn custom_kind(resource: &Resource, dialect: Dialect) -> Value {
     let renderer = Renderer::custom(dialect);
-    let schema = resource.schema();
+    let schema = resource.schema_once();
     let gvk = json!([gvk_value((&resource.group, &resource.version, &resource.kind))]);
     // With known fields listed, kubectl would refuse all others.
     if dialect == Dialect::V2 && schema.preserve_unknown {
         return json!({"type": "object", "x-kubernetes-group-version-kind": gvk});
     }
-    let mut out = renderer.schema(schema);
+    let mut out = renderer.schema(&schema);
     out.insert("type".into(), "object".into());
     let properties = out.entry("properties").or_insert_with(|| json!({}));
     properties["apiVersion"] = json!({"type": "string", "description": API_VERSION});

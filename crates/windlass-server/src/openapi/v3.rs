@@ -10,7 +10,7 @@ use super::definitions::{gvk_value, kind_name, kinds_of, list_name, referenced};
 use super::descriptions::{DescribeDefinitions, Descriptions};
 use super::render::{Renderer, custom_kind, custom_list};
 use super::{Dialect, ObjectWriter, gnostic, operations};
-use crate::resource::Resource;
+use crate::resource::{Resource, ResourceSchema};
 use crate::schema::builtin;
 use crate::version::GIT_VERSION;
 
@@ -37,21 +37,27 @@ pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str, String)>
     json!({ "paths": paths })
 }
 
-/// What changes when the document of a group version does. Documents of built-in resources alone only change
-/// with the server, so they need not be built for it.
+/// What changes when the document of a group version does. Documents of built-in resources only change with the server,
+/// those of custom resources with their CRDs, so they need not be built for it.
 pub fn fingerprint(
     group: &str,
     version: &str,
     resources: &[&Resource],
     describe: Option<&DescribeDefinitions>,
 ) -> String {
-    let digest = if resources.iter().any(|resource| resource.custom) {
-        Sha256::digest(document(group, version, resources, describe))
-    } else {
-        let described = if describe.is_some() { " described" } else { "" };
-        Sha256::digest(format!("{GIT_VERSION} {}{described} {group}/{version}", env!("CARGO_PKG_VERSION")))
-    };
-    digest.iter().fold(String::new(), |mut text, byte| {
+    let described = if describe.is_some() { " described" } else { "" };
+    let mut digest =
+        Sha256::new_with_prefix(format!("{GIT_VERSION} {}{described} {group}/{version}", env!("CARGO_PKG_VERSION")));
+    for resource in resources {
+        match &resource.schema {
+            ResourceSchema::Made(source) => digest.update(source.digest()),
+            ResourceSchema::Fixed(_) if resource.custom => {
+                digest.update(document(group, version, &[*resource], describe));
+            }
+            ResourceSchema::Fixed(_) => {}
+        }
+    }
+    digest.finalize().iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02X}");
         text
     })

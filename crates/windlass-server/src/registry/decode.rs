@@ -27,7 +27,7 @@ pub(crate) fn object(context: &mut Context, validation: FieldValidation) -> Resu
         }
         status
     })?;
-    let (value, strict) = typed(context, decoded, expected, served.schema())?;
+    let (value, strict) = typed(context, decoded, expected, &served.schema())?;
     complain(context, validation, expected, strict)?;
     Ok(value)
 }
@@ -42,7 +42,7 @@ fn unknown_version(body: &[u8], format: Format, served: &Served) -> Vec<String> 
         if version.api_version.as_ref() == served.api_version() {
             return Vec::new();
         }
-        let unknown = prune::unknown_fields(&Value::Object(map), &version.schema);
+        let unknown = prune::unknown_fields(&Value::Object(map), &version.schema());
         return unknown.iter().map(|path| format!("unknown field {}", quote(path))).collect();
     }
     let known = ["apiVersion", "kind", "metadata"];
@@ -73,10 +73,10 @@ pub(super) fn patched(
 ) -> Result<(Value, Vec<String>), Status> {
     let expected = Expected::from(&context.served.resource);
     if !expected.custom {
-        return patched_view(patch, expected, context.served.schema(), validation);
+        return patched_view(patch, expected, &context.served.schema(), validation);
     }
     let decoded = Decoded { value: (patch.apply)()?, duplicates: Vec::new(), source: None };
-    let typed = typed(context, decoded, expected, context.served.schema())?;
+    let typed = typed(context, decoded, expected, &context.served.schema())?;
     patch.outcome(Ok(typed), validation)
 }
 

@@ -44,7 +44,7 @@ async fn merge_patch(context: &mut Context, kind: PatchType, options: &WriteOpti
     let served = std::sync::Arc::clone(&context.served);
     let transform = |mut object: Value| {
         match kind {
-            PatchType::Strategic => strategic::apply(served.schema(), &mut object, document.clone())?,
+            PatchType::Strategic => strategic::apply(&served.schema(), &mut object, document.clone())?,
             _ => merge::apply(&mut object, document.clone())?,
         }
         Ok(object)
