@@ -10,7 +10,6 @@
 
 mod definitions;
 pub mod descriptions;
-mod gnostic;
 mod operations;
 mod render;
 pub mod v2;
