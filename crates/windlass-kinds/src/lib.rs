@@ -29,6 +29,7 @@ use windlass_api::{codec, field, object, patch, rules, schema, status, validatio
 use windlass_cel as cel;
 
 pub mod crd;
+pub mod list;
 pub mod quota;
 pub mod references;
 pub mod resource;

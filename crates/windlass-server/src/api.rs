@@ -85,6 +85,8 @@ pub struct Api {
     pub(crate) render_cache: RenderCache,
     /// What the bodies of requests may take.
     pub(crate) body_budget: Arc<BodyBudget>,
+    /// What the bodies of requests may be decoded to.
+    pub(crate) decoded_budget: Arc<BodyBudget>,
     /// Who writes an object next when several have met.
     pub(crate) contention: Contention,
     /// What reaches the containers of pods.

@@ -53,6 +53,7 @@ use crate::openapi::descriptions::DescribeDefinitions;
 use crate::pki::{Authority, PkiError};
 use crate::registry::allocation;
 use crate::remote::FrontProxy;
+use crate::state::body_budget::BodyBudget;
 use crate::state::contention::Contention;
 use crate::state::crd_progress::Progress;
 use crate::state::custom_versions::CustomVersions;
@@ -297,6 +298,7 @@ impl ServerBuilder {
             contention: Contention::new(),
             render_cache: RenderCache::default(),
             body_budget: Arc::default(),
+            decoded_budget: Arc::new(BodyBudget::decoded()),
             store,
             hub: Arc::clone(&hub),
             catalog: Catalog::new(),
