@@ -5,6 +5,7 @@
 //! what the endpoint serves. Built-in kinds go on to the typed decoder, custom resources to pruning.
 
 pub mod body;
+pub mod gnostic;
 mod go;
 pub(crate) mod go_json;
 pub mod json;

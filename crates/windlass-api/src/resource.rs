@@ -4,6 +4,9 @@
 //! Everything the server does with a request starts from one of these.
 
 use std::cmp::Ordering;
+use std::fmt::Debug;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -36,13 +39,66 @@ pub struct Resource {
     /// Subresources, in name order.
     pub subresources: Vec<Subresource>,
     /// The schema of the kind.
-    pub schema: SchemaRef,
+    pub schema: ResourceSchema,
     /// The columns of a Table.
     pub columns: Vec<Column>,
     /// Whether this is a custom resource.
     pub custom: bool,
     /// The prefix of its keys in the store, ending in `/`: upstream's layout.
     pub prefix: Box<str>,
+}
+
+/// The schema of a resource's kind.
+#[derive(Debug, Clone)]
+pub enum ResourceSchema {
+    /// It is there.
+    Fixed(SchemaRef),
+    /// It is made when it is needed.
+    Made(Arc<dyn MakeSchema>),
+}
+
+/// What makes the schema of a resource, of which there may be many.
+pub trait MakeSchema: Debug + Send + Sync {
+    /// The schema, which is kept for a while.
+    fn schema(&self) -> Arc<Schema>;
+
+    /// The schema for one use: it is not kept.
+    fn schema_once(&self) -> Arc<Schema>;
+
+    /// A digest of what the schema is made of, and of the names that its resource has.
+    fn digest(&self) -> [u8; 32];
+}
+
+impl From<SchemaRef> for ResourceSchema {
+    fn from(schema: SchemaRef) -> Self {
+        Self::Fixed(schema)
+    }
+}
+
+impl From<Schema> for ResourceSchema {
+    fn from(schema: Schema) -> Self {
+        Self::Fixed(schema.into())
+    }
+}
+
+/// A schema that is held while it is used.
+#[derive(Debug)]
+pub enum HeldSchema<'a> {
+    /// One that stays.
+    Fixed(&'a Schema),
+    /// One that may be dropped by everything else meanwhile.
+    Made(Arc<Schema>),
+}
+
+impl Deref for HeldSchema<'_> {
+    type Target = Schema;
+
+    fn deref(&self) -> &Schema {
+        match self {
+            Self::Fixed(schema) => schema,
+            Self::Made(schema) => schema,
+        }
+    }
 }
 
 /// A subresource such as `status` or `scale`.
@@ -118,8 +174,19 @@ impl Resource {
     }
 
     /// The schema of the kind.
-    pub fn schema(&self) -> &Schema {
-        &self.schema
+    pub fn schema(&self) -> HeldSchema<'_> {
+        match &self.schema {
+            ResourceSchema::Fixed(schema) => HeldSchema::Fixed(schema),
+            ResourceSchema::Made(source) => HeldSchema::Made(source.schema()),
+        }
+    }
+
+    /// The schema of the kind for one use, such as a document: it is not kept.
+    pub fn schema_once(&self) -> HeldSchema<'_> {
+        match &self.schema {
+            ResourceSchema::Fixed(schema) => HeldSchema::Fixed(schema),
+            ResourceSchema::Made(source) => HeldSchema::Made(source.schema_once()),
+        }
     }
 
     /// The subresource called `name`.

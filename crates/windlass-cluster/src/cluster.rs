@@ -17,7 +17,7 @@ use crate::controllers::{BuiltIn, Check, Controllers, Running, Setup};
 use crate::error::ClusterError;
 use crate::identities::Identities;
 use crate::machine::Machine;
-use crate::private;
+use crate::{descriptions, private};
 
 /// Puts a cluster together.
 #[must_use]
@@ -313,7 +313,8 @@ impl Cluster {
             .front_proxy_authority(Arc::clone(&kept.front_proxy))
             .admission_plugins(kept.plugins)
             .pod_security(kept.pod_security.clone())
-            .flow_control(kept.flow_control);
+            .flow_control(kept.flow_control)
+            .describe_definitions(descriptions::describe);
         if let Some(history) = kept.history {
             builder = builder.history(history);
         }

@@ -33,6 +33,7 @@ use windlass_codecs as _;
 
 mod cluster;
 mod controllers;
+mod descriptions;
 mod error;
 mod identities;
 mod kubeconfig;

@@ -9,18 +9,19 @@
 //! Everything here is pure: objects are JSON values, time is passed in, and what needs other objects
 //! (the names other CRDs have) or the network (conversion webhooks) is the caller's business.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::Value;
+use windlass_api::codec::write;
 use windlass_api::resource::compare_versions;
-use windlass_cel::growth::{self, Growth};
+use windlass_cel::growth;
 
-use crate::rules::Rules;
-use crate::schema::structural::Reader;
-use crate::schema::{Schema, default, prune, validate};
+use crate::schema::{Schema, default, prune};
 use crate::strategy::Strategy;
 use crate::validation::access::Access;
 
+mod compiled;
 pub mod definition;
 mod outline;
 pub mod validation;
@@ -29,6 +30,8 @@ pub mod lifecycle;
 pub mod scale;
 mod strategy;
 
+pub use compiled::Schemas;
+use compiled::{Compiled, Slot, Source};
 use scale::ScalePaths;
 
 /// A kind that a CRD defines, in all its versions.
@@ -53,6 +56,7 @@ pub struct CustomKind {
     /// Whether the CRD is being deleted; nothing may be created then.
     pub terminating: bool,
     storage: usize,
+    source: Arc<Source>,
 }
 
 /// One version of a custom kind. This is also the [`Strategy`] of its objects.
@@ -66,10 +70,6 @@ pub struct CustomVersion {
     pub kind: Box<str>,
     /// Whether clients may use it.
     pub served: bool,
-    /// Its schema.
-    pub schema: Arc<Schema>,
-    /// Whether the schema has CEL rules anywhere.
-    pub has_rules: bool,
     /// Whether `/status` is a subresource of its own.
     pub status: bool,
     /// Whether a new object, which has no status, shows one: that is filled in with each reading, and follows the
@@ -81,10 +81,8 @@ pub struct CustomVersion {
     pub selectable_fields: Vec<Box<str>>,
     /// What users of a deprecated version are told.
     pub deprecation: Option<Box<str>>,
-    /// The CEL rules, compiled when they are first needed.
-    rules: OnceLock<Option<Rules>>,
-    /// How long checking an object against the schema may take, rules apart; found out with the first one.
-    growth: OnceLock<Growth>,
+    /// Its schema and rules, while they are in use.
+    slot: Arc<Slot>,
 }
 
 /// How objects get from one version to another.
@@ -106,16 +104,23 @@ pub struct ConversionWebhook {
 }
 
 impl CustomKind {
-    /// What a stored CRD says. `None` if it has no storage version, which validation rules
-    /// out.
+    /// What a CRD says. `None` if it has no storage version, which validation rules out.
     pub fn new(crd: &Value) -> Option<Self> {
+        Self::of_stored(crd, write::to_vec(crd).into(), &Arc::default())
+    }
+
+    /// What a stored CRD says. Its schemas are read from `stored` when they are needed, so that `crd` need not have them,
+    /// see [`lifecycle::outline`].
+    pub fn of_stored(crd: &Value, stored: Bytes, schemas: &Arc<Schemas>) -> Option<Self> {
         let spec = crd.at("spec");
         let group = spec.text("group");
         let kind = spec.at("names").text("kind");
         let written = spec.list("versions");
-        let mut reader = Reader::new();
+        let source = Arc::new(Source::new(stored, written.len()));
+        let slot = |index| Slot::new(Arc::clone(&source), index, Arc::clone(schemas));
+        let versions = written.iter().enumerate();
         let versions =
-            written.iter().map(|version| CustomVersion::new(group, kind, version, written, &mut reader)).collect();
+            versions.map(|(index, version)| CustomVersion::new(group, kind, version, written, slot(index))).collect();
         let storage = written.iter().position(|version| version.flag("storage"))?;
         let metadata = crd.at("metadata");
         Some(Self {
@@ -129,6 +134,7 @@ impl CustomKind {
             preserve_unknown: spec.flag("preserveUnknownFields"),
             terminating: lifecycle::is_true(crd, lifecycle::TERMINATING),
             storage,
+            source,
         })
     }
 
@@ -147,13 +153,18 @@ impl CustomKind {
         self.version(version).unwrap_or_else(|| self.storage_version())
     }
 
+    /// Goes by another state of the CRD, which has the same spec: the one before need not be kept.
+    pub fn replace_stored(&self, stored: Bytes) {
+        self.source.replace(stored);
+    }
+
     /// What reading does to an object as it was stored: at the version it was written in, what its
     /// schema no longer knows is dropped and new defaults are filled in. Converting it to the version
     /// asked for is the next step.
     pub fn from_storage(&self, object: &mut Value) {
         let version = self.version(stored_version(object)).unwrap_or_else(|| self.storage_version());
         self.coerce(object, version);
-        default::apply(object, &version.schema);
+        default::apply(object, &version.schema());
     }
 
     /// Converts without a webhook: the version's name changes, and what the other version does not
@@ -178,14 +189,14 @@ impl CustomKind {
     }
 
     fn coerce(&self, object: &mut Value, version: &CustomVersion) -> Vec<String> {
-        if self.preserve_unknown { Vec::new() } else { prune::coerce(object, &version.schema) }
+        if self.preserve_unknown { Vec::new() } else { prune::coerce(object, &version.schema()) }
     }
 }
 
 impl CustomVersion {
-    fn new(group: &str, kind: &str, version: &Value, all: &[Value], reader: &mut Reader) -> Self {
+    fn new(group: &str, kind: &str, version: &Value, all: &[Value], slot: Arc<Slot>) -> Self {
         let name = version.text("name");
-        let schema = reader.root(version.at("schema").at("openAPIV3Schema"));
+        let properties = version.at("schema").at("openAPIV3Schema").at("properties");
         let subresources = version.at("subresources");
         let selectable = version.list("selectableFields").iter().map(|field| field.text("jsonPath"));
         Self {
@@ -193,38 +204,42 @@ impl CustomVersion {
             api_version: format!("{group}/{name}").into(),
             kind: kind.into(),
             served: version.flag("served"),
-            has_rules: has_rules(&schema),
-            shows_status: subresources.has("status")
-                && schema.properties.get("status").is_some_and(|status| status.default_value().is_some()),
-            schema: Arc::new(schema),
+            shows_status: subresources.has("status") && !properties.at("status").at("default").is_null(),
             status: subresources.has("status"),
             scale: subresources.has("scale").then(|| ScalePaths::new(subresources.at("scale"))),
             selectable_fields: selectable.map(|path| path.strip_prefix('.').unwrap_or(path).into()).collect(),
             deprecation: version.flag("deprecated").then(|| deprecation(group, kind, version, all)),
-            rules: OnceLock::new(),
-            growth: OnceLock::new(),
+            slot,
         }
     }
 }
 
 impl CustomVersion {
+    /// Its schema.
+    pub fn schema(&self) -> Arc<Schema> {
+        Arc::clone(&self.slot.get().schema)
+    }
+
+    /// Its schema for one use, such as a document: it is not kept.
+    pub fn schema_once(&self) -> Arc<Schema> {
+        self.slot.once()
+    }
+
+    /// How many bytes its schema is made of if it has yet to be made.
+    pub fn unmade(&self) -> Option<usize> {
+        self.slot.peek().is_none().then(|| self.slot.weight())
+    }
+
+    fn compiled(&self) -> Arc<Compiled> {
+        self.slot.get()
+    }
+
     /// Whether checking an object may take long. Nobody knows before the first one has been checked.
     fn is_long(&self, object: &Value, old: Option<&Value>) -> bool {
-        let Some(growth) = self.growth.get() else { return true };
+        let Some(compiled) = self.slot.peek() else { return true };
+        let Some(growth) = compiled.known_growth() else { return true };
         let schema = growth.nanoseconds(growth::size(object) + old.map_or(0, growth::size));
-        growth::is_long(schema + self.rules().map_or(0.0, |rules| rules.nanoseconds(object, old)))
-    }
-
-    /// Finds out how long checking an object may take.
-    fn find_growth(&self) {
-        // Who knows the one has the other, too.
-        self.rules();
-        self.growth.get_or_init(|| validate::growth(&self.schema));
-    }
-
-    /// The compiled CEL rules, if the schema has any.
-    fn rules(&self) -> Option<&Rules> {
-        self.rules.get_or_init(|| if self.has_rules { Rules::new(&self.schema) } else { None }).as_ref()
+        growth::is_long(schema + compiled.rules().map_or(0.0, |rules| rules.nanoseconds(object, old)))
     }
 }
 

@@ -31,6 +31,7 @@ use windlass_cel as cel;
 
 pub mod crd;
 pub mod discovery;
+pub mod list;
 pub mod openapi;
 pub mod pod_security;
 pub mod quota;

@@ -2,13 +2,14 @@
 //!
 //! kubectl reads them to explain fields, to validate on the client side where the server cannot, and to learn
 //! how lists merge. So every kind has its schema with the `x-kubernetes-*` extensions, every path its
-//! operations with their group version kind and query parameters. Built-in fields carry no descriptions.
+//! operations with their group version kind and query parameters. Built-in fields have the descriptions that the server
+//! is given.
 //!
 //! Documents are built one definition at a time straight into bytes, and are meant to be cached by the caller
 //! until a CRD of theirs changes. None of this happens unless a client asks.
 
 mod definitions;
-mod gnostic;
+pub mod descriptions;
 mod operations;
 mod render;
 pub mod v2;

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-pub use windlass_api::resource::{Column, Resource, Subresource, internal_package};
+pub use windlass_api::resource::{Column, MakeSchema, Resource, ResourceSchema, Subresource, internal_package};
 
 use crate::schema::{Schema, SchemaRef, builtin};
 
@@ -87,7 +87,7 @@ fn convert(group: &str, version: &str, plural: Box<str>, raw: RawResource, colum
         categories: raw.categories,
         verbs: raw.verbs,
         subresources,
-        schema,
+        schema: schema.into(),
         columns,
         custom: false,
         plural,

@@ -31,6 +31,11 @@ pub enum MetaVersion {
 }
 
 impl MetaVersion {
+    /// The version that goes by a name; `v1` by any other.
+    pub fn of(name: &str) -> Self {
+        if name == "v1beta1" { Self::V1Beta1 } else { Self::V1 }
+    }
+
     /// The `apiVersion` of the answers.
     pub fn api_version(self) -> &'static str {
         match self {

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use serde_json::Value;
+use windlass_kinds::crd::Schemas;
 use windlass_kinds::pod_security::PodSecurity;
 use windlass_store::Store;
 
@@ -19,6 +20,7 @@ use crate::catalog::Catalog;
 use crate::effort::Offload;
 use crate::flow_control::FlowControl;
 use crate::metrics::Metrics;
+use crate::openapi::descriptions::DescribeDefinitions;
 use crate::remote::FrontProxy;
 use crate::state::body_budget::BodyBudget;
 use crate::state::contention::Contention;
@@ -54,6 +56,8 @@ pub struct Api {
     pub(crate) node_pods: NodePods,
     /// What was done.
     pub metrics: Metrics,
+    /// The schemas of custom resources that are in use.
+    pub schemas: Arc<Schemas>,
     /// How far CRDs have taken effect.
     pub crds: Progress,
     /// The group versions that CRDs want served.
@@ -82,6 +86,8 @@ pub struct Api {
     pub(crate) render_cache: RenderCache,
     /// What the bodies of requests may take.
     pub(crate) body_budget: Arc<BodyBudget>,
+    /// What the bodies of requests may be decoded to.
+    pub(crate) decoded_budget: Arc<BodyBudget>,
     /// Who writes an object next when several have met.
     pub(crate) contention: Contention,
     /// What reaches the containers of pods.
@@ -92,6 +98,8 @@ pub struct Api {
     pub(crate) ready_checks: ReadyChecks,
     /// What requests are dated with and tokens judged by.
     pub(crate) clock: Clock,
+    /// What documentation says about built-in definitions.
+    pub(crate) describe: Option<DescribeDefinitions>,
     /// Where the server is reached by others, once it listens.
     pub(crate) address: OnceLock<SocketAddr>,
 }

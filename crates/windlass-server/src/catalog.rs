@@ -5,10 +5,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use windlass_store::Revision;
@@ -21,7 +20,9 @@ use crate::object;
 use crate::remote::Remotes;
 use crate::resource::{Resource, builtins};
 
+mod documents;
 mod gate;
+pub use documents::Documents;
 pub use gate::Gate;
 
 /// A resource together with how its objects behave.
@@ -113,20 +114,6 @@ pub struct Snapshot {
     by_name: ByName,
     remotes: Arc<Remotes>,
     documents: Documents,
-}
-
-/// Documents about a snapshot, made once.
-#[derive(Default)]
-pub struct Documents {
-    made: parking_lot::Mutex<HashMap<String, Arc<OnceLock<Bytes>>>>,
-}
-
-impl Documents {
-    /// The document called `name`, made by `make` if nobody has asked before.
-    pub fn get(&self, name: &str, make: impl FnOnce() -> Bytes) -> Bytes {
-        let cell = Arc::clone(self.made.lock().entry(name.to_owned()).or_default());
-        cell.get_or_init(make).clone()
-    }
 }
 
 /// A custom resource to serve.

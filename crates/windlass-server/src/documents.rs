@@ -170,10 +170,10 @@ fn document(
 fn other(api: &Api, path: &str, accept: &str, query: &Query, headers: &HeaderMap) -> Response<Body> {
     let snapshot = api.catalog.snapshot();
     match path {
-        "/openapi/v2" => openapi_v2(&snapshot, accept, headers),
-        "/openapi/v3" => openapi_v3_index(&snapshot),
+        "/openapi/v2" => openapi_v2(api, &snapshot, accept, headers),
+        "/openapi/v3" => openapi_v3_index(api, &snapshot),
         path if path.starts_with("/openapi/v3/") => {
-            openapi_v3(&snapshot, &path["/openapi/v3/".len()..], accept, query, headers)
+            openapi_v3(api, &snapshot, &path["/openapi/v3/".len()..], accept, query, headers)
         }
         "/" => render::raw(StatusCode::OK, "application/json", encoded(&paths(&snapshot)).into()),
         "/version" | "/version/" => render::raw(StatusCode::OK, "application/json", encoded(&version::info()).into()),
@@ -195,31 +195,34 @@ fn other(api: &Api, path: &str, accept: &str, query: &Query, headers: &HeaderMap
     }
 }
 
-fn openapi_v2(snapshot: &Snapshot, accept: &str, headers: &HeaderMap) -> Response<Body> {
+fn openapi_v2(api: &Api, snapshot: &Snapshot, accept: &str, headers: &HeaderMap) -> Response<Body> {
+    let describe = api.describe.as_ref();
     let offered = [JSON, v2::PROTOBUF_OLD_TYPE, v2::PROTOBUF_CONTENT_TYPE];
-    let additions = || remote::additions(snapshot.remotes(), snapshot.resources());
+    let additions = || remote::additions(snapshot.remotes(), snapshot.resources(), describe);
     let (name, bytes, content_type) = match negotiate::choose(accept, &offered) {
         None => return render::raw(StatusCode::NOT_ACCEPTABLE, "", Body::empty()),
         Some(JSON) => {
             let name = "openapi v2 json";
-            (name, snapshot.documents().get(name, || v2::json(snapshot.resources(), &additions())), JSON)
+            let json = || v2::json(snapshot.resources(), &additions(), describe);
+            (name, snapshot.documents().get(name, json), JSON)
         }
         Some(_) => {
             let name = "openapi v2 protobuf";
-            let bytes = snapshot.documents().get(name, || v2::protobuf(snapshot.resources(), &additions()));
-            (name, bytes, v2::PROTOBUF_CONTENT_TYPE)
+            let protobuf = || v2::protobuf(snapshot.resources(), &additions(), describe);
+            (name, snapshot.documents().get(name, protobuf), v2::PROTOBUF_CONTENT_TYPE)
         }
     };
     let tagged = Tagged { name, bytes, content_type, tag: None, cache_control: None, compress_from: COMPRESS_OPENAPI };
     tagged.answer(snapshot, headers)
 }
 
-fn openapi_v3_index(snapshot: &Snapshot) -> Response<Body> {
+fn openapi_v3_index(api: &Api, snapshot: &Snapshot) -> Response<Body> {
+    let describe = api.describe.as_ref();
     let bytes = snapshot.documents().get("openapi v3", || {
         let discovery = Discovery::new(snapshot.resources());
         let documents = discovery
             .group_versions()
-            .map(|(group, version, resources)| (group, version, v3::fingerprint(group, version, resources)));
+            .map(|(group, version, resources)| (group, version, v3::fingerprint(group, version, resources, describe)));
         let mut index = v3::index(documents);
         remote::merge_index(snapshot.remotes(), &mut index);
         encoded(&index)
@@ -227,7 +230,15 @@ fn openapi_v3_index(snapshot: &Snapshot) -> Response<Body> {
     render::raw(StatusCode::OK, "text/plain; charset=utf-8", bytes.into())
 }
 
-fn openapi_v3(snapshot: &Snapshot, path: &str, accept: &str, query: &Query, headers: &HeaderMap) -> Response<Body> {
+fn openapi_v3(
+    api: &Api,
+    snapshot: &Snapshot,
+    path: &str,
+    accept: &str,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Response<Body> {
+    let describe = api.describe.as_ref();
     if let Some(document) = remote::converted_document(snapshot.remotes(), path) {
         return render::raw(StatusCode::OK, JSON, encoded(document).into());
     }
@@ -242,7 +253,7 @@ fn openapi_v3(snapshot: &Snapshot, path: &str, accept: &str, query: &Query, head
     };
     let tag = snapshot
         .documents()
-        .get(&format!("openapi v3 {path} tag"), || v3::fingerprint(group, version, resources).into());
+        .get(&format!("openapi v3 {path} tag"), || v3::fingerprint(group, version, resources, describe).into());
     let tag = String::from_utf8_lossy(&tag).into_owned();
     let wanted = query.get("hash");
     if wanted.is_some_and(|wanted| wanted != tag) {
@@ -253,8 +264,8 @@ fn openapi_v3(snapshot: &Snapshot, path: &str, accept: &str, query: &Query, head
         _ => (format!("openapi v3 {path} protobuf"), v3::PROTOBUF_CONTENT_TYPE),
     };
     let bytes = snapshot.documents().get(&name, || match chosen {
-        JSON => v3::document(group, version, resources),
-        _ => v3::protobuf(group, version, resources),
+        JSON => v3::document(group, version, resources, describe),
+        _ => v3::protobuf(group, version, resources, describe),
     });
     // A document that was asked for by its tag never changes.
     let cache_control = wanted.map(|_| "public, immutable");

@@ -36,7 +36,7 @@ use crate::request::{self, Query, ResourcePath, Target, Verb};
 use crate::status::{Qualified, Status};
 use crate::{authn, authz, documents, health, streams, table};
 
-use body::Read;
+use body::{Budgets, Read};
 
 /// The subresource whose requests are passed on.
 const PROXY: &str = "proxy";
@@ -327,9 +327,10 @@ async fn resource(
     let waited = waits.clone();
     let result = async {
         let reads = !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
+        let budgets = Budgets { arriving: &api.body_budget, decoded: &api.decoded_budget };
         // The room for the body is given back once the request is answered.
         let Read { bytes: body, room: _room } =
-            if reads { body::read(&api.body_budget, &user, body).await? } else { Read::default() };
+            if reads { body::read(budgets, &user, body).await? } else { Read::default() };
         api.offload.rest_of_request(served.qualified(), effort::is_large_write(body.len())).await;
         if let Some(record) = &mut filters.record {
             record.request_body(&parts.method, &parts.headers, &served.resource, &body);

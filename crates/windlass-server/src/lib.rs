@@ -71,6 +71,7 @@ mod render;
 pub mod request;
 mod reviews;
 mod state;
+mod sweep;
 mod user;
 mod versions;
 #[doc(hidden)]

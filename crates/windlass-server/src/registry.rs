@@ -74,19 +74,24 @@ pub use purge::{Remaining, delete_all};
 pub use stored::Stored;
 pub(crate) use update::own_status;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_kinds::crd::CustomVersion;
 use windlass_store::Revision;
 
 use crate::authz;
+use crate::effort;
 use crate::request::Verb;
 use crate::status::Status;
+use crate::versions;
 
 /// How long the answer to a write of a CRD waits for the CRD to take effect.
 const DEFINITION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Carries out a request for a resource.
 pub async fn serve(mut context: Context) -> Result<Answer, Status> {
+    make_schemas(&context).await;
     let answer = answer(&mut context).await;
     if context.verb.is_write() && answer.is_ok() {
         let revision = match &answer {
@@ -99,6 +104,25 @@ pub async fn serve(mut context: Context) -> Result<Answer, Status> {
         status.warnings.append(&mut context.warnings);
         status
     })
+}
+
+/// Makes the schemas that the request goes by, if they have been dropped: elsewhere, where that may take long.
+async fn make_schemas(context: &Context) {
+    let Some(kind) = context.served.custom() else { return };
+    if !context.verb.is_write() && versions::as_is(&context.served, Revision::MAX) {
+        return;
+    }
+    let unmade = |version: &CustomVersion| version.unmade().unwrap_or_default();
+    let own = kind.version(&context.served.version);
+    if effort::is_large_write(own.map_or(0, unmade) + unmade(kind.storage_version())) {
+        let (kind, own) = (Arc::clone(kind), context.served.version.clone());
+        let made = effort::at_once(move || {
+            kind.version(&own).map(CustomVersion::schema);
+            kind.storage_version().schema();
+        });
+        // Boxed: few requests wait here, and all would be as large as one that does.
+        Box::pin(made).await;
+    }
 }
 
 /// Waits until a write that configures the server itself is in effect: namespaces with restrictions, roles, admission and

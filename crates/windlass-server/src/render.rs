@@ -20,6 +20,7 @@ use crate::api::Api;
 use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::negotiate::{Accepted, Format, Transform};
+use crate::codec::protobuf::NotMarshalable;
 use crate::codec::{self, peek, write};
 use crate::registry::{Answer, Context, Stored};
 use crate::resource::internal_package;
@@ -85,8 +86,8 @@ pub(crate) async fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta
         plain_list(context, entries, meta).await?
     } else if let Some(body) = metadata_list(context, &entries, meta).await {
         body.into()
-    } else if let Some(options) = rows::streams(context)? {
-        rows::list(context, entries, meta, options).await?
+    } else if let Some(form) = rows::streams(context, meta)? {
+        rows::list(context, entries, meta, form).await?
     } else {
         built_list(context, &entries, meta).await?.into()
     };
@@ -179,7 +180,7 @@ async fn metadata_list(context: &Context, entries: &[Entry], meta: &ListMeta) ->
 fn sliced_metadata(accepted: &Accepted) -> Option<MetaVersion> {
     match accepted.transform()? {
         (Transform::Table, _) => None,
-        (_, version) => (accepted.format == Format::Json && !accepted.pretty).then(|| meta_version(version)),
+        (_, version) => (accepted.format == Format::Json && !accepted.pretty).then(|| MetaVersion::of(version)),
     }
 }
 
@@ -210,7 +211,7 @@ async fn built_list(context: &Context, entries: &[Entry], meta: &ListMeta) -> Re
             let options = table_options(context, version)?;
             table::table(&context.served, &objects, &meta.for_table(), &options)?
         }
-        Some((_, version)) => table::partial_list(&objects, &meta.for_table(), meta_version(version)),
+        Some((_, version)) => table::partial_list(&objects, &meta.for_table(), MetaVersion::of(version)),
         None => {
             let items = objects.into_iter().map(|mut object| {
                 if let (false, Value::Object(map)) = (context.served.custom, &mut object) {
@@ -228,13 +229,9 @@ async fn built_list(context: &Context, entries: &[Entry], meta: &ListMeta) -> Re
     encode(&value, &context.accepted)
 }
 
-fn meta_version(version: &str) -> MetaVersion {
-    if version == "v1beta1" { MetaVersion::V1Beta1 } else { MetaVersion::V1 }
-}
-
 fn table_options(context: &Context, version: &str) -> Result<table::Options, Status> {
     let include = IncludeObject::parse(context.query.get("includeObject").unwrap_or_default())?;
-    Ok(table::Options { include, version: meta_version(version), ..table::Options::new(context.now) })
+    Ok(table::Options { include, version: MetaVersion::of(version), ..table::Options::new(context.now) })
 }
 
 /// Encodes a value in the format the client asked for.
@@ -244,16 +241,18 @@ pub(crate) fn encode(value: &Value, accepted: &Accepted) -> Result<Bytes, Status
             let mut out = write::to_vec(value);
             if accepted.pretty {
                 let compact = std::mem::take(&mut out);
-                write::indent(&compact, &mut out);
+                write::indent(&compact, 0, &mut out);
             }
             out.push(b'\n');
             Ok(out.into())
         }
         Format::Yaml => Ok(codec::yaml::write(value).into()),
-        Format::Protobuf => codec::protobuf::encode(value)
-            .map(Bytes::from)
-            .map_err(|why| Status::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", why.to_string())),
+        Format::Protobuf => codec::protobuf::encode(value).map(Bytes::from).map_err(not_marshalable),
     }
+}
+
+fn not_marshalable(why: NotMarshalable) -> Status {
+    not_acceptable(why.to_string())
 }
 
 fn not_acceptable(message: String) -> Status {
@@ -266,7 +265,7 @@ pub(crate) fn scale(context: &Context, scale: &Value) -> Result<Bytes, Status> {
         Some((Transform::Table, version)) => {
             encode(&table::scale(scale, &table_options(context, version)?), &context.accepted)
         }
-        Some((_, version)) => encode(&table::partial(scale, meta_version(version)), &context.accepted),
+        Some((_, version)) => encode(&table::partial(scale, MetaVersion::of(version)), &context.accepted),
         None => encode(scale, &context.accepted),
     }
 }
@@ -312,7 +311,7 @@ async fn object(
     let object = versions::to_served(api, served, &stored.bytes).await?;
     let value = match accepted.transform() {
         Some((Transform::Table, _)) => table::table(served, [&object], &table::ListMeta::of_object(&object), table)?,
-        Some((_, version)) => table::partial(&object, meta_version(version)),
+        Some((_, version)) => table::partial(&object, MetaVersion::of(version)),
         None => object,
     };
     encode(&value, accepted)

@@ -11,6 +11,7 @@ mod pipe;
 mod progress;
 mod unread;
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use futures::future::BoxFuture;
 use http::header::UPGRADE;
 use http::{Request, Response};
 use jiff::Timestamp;
+use serde_json::{Map, Value};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
@@ -48,9 +50,11 @@ use crate::effort::Offload;
 use crate::flow_control::{self, FlowControl, FlowControlOptions};
 use crate::handler::{Peer, handle, payload};
 use crate::metrics::Metrics;
+use crate::openapi::descriptions::DescribeDefinitions;
 use crate::pki::{Authority, PkiError};
 use crate::registry::allocation;
 use crate::remote::FrontProxy;
+use crate::state::body_budget::BodyBudget;
 use crate::state::contention::Contention;
 use crate::state::crd_progress::Progress;
 use crate::state::custom_versions::CustomVersions;
@@ -60,7 +64,7 @@ use crate::state::render_cache::RenderCache;
 use crate::streams::{PodStreams, Reach};
 use crate::watch::Hub;
 use crate::webhook::Clients;
-use crate::{admission, bootstrap, compaction, computed, kubernetes_service, status};
+use crate::{admission, bootstrap, compaction, computed, kubernetes_service, status, sweep};
 use connections::Connections;
 use listener::Accept;
 
@@ -111,6 +115,7 @@ pub struct ServerBuilder {
     history: Duration,
     flow_control: FlowControlOptions,
     audit: Option<AuditOptions>,
+    describe: Option<DescribeDefinitions>,
 }
 
 impl ServerBuilder {
@@ -236,6 +241,29 @@ impl ServerBuilder {
         self
     }
 
+    /// Shows these descriptions of built-in kinds and their fields in OpenAPI documents, as `kubectl explain` prints them.
+    /// Unless set, there are none. The function is given the names of definitions such as `io.k8s.api.core.v1.PodSpec`, and
+    /// returns their JSON schemas, of which only `description` is used, of the definition and of each of its `properties`.
+    /// It may return others as well. It is called for each document that is made.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use serde_json::json;
+    ///
+    /// let pod_spec = json!({"description": "What a pod runs.", "properties": {"hostname": {"description": "Its name."}}});
+    /// let describe = move |_: &_| [("io.k8s.api.core.v1.PodSpec".to_owned(), pod_spec.clone())].into_iter().collect();
+    /// let server = windlass_server::Server::builder().describe_definitions(describe).start().await?;
+    /// # server.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn describe_definitions(
+        mut self,
+        describe: impl Fn(&BTreeSet<&'static str>) -> Map<String, Value> + Send + Sync + 'static,
+    ) -> Self {
+        self.describe = Some(Arc::new(describe));
+        self
+    }
+
     /// Starts the server's tasks; when this returns it can answer.
     pub fn start(self) -> BoxFuture<'static, Result<Server, ServerError>> {
         // Boxed: it is compiled here and not into each crate that starts a server.
@@ -271,6 +299,7 @@ impl ServerBuilder {
             contention: Contention::new(),
             render_cache: RenderCache::default(),
             body_budget: Arc::default(),
+            decoded_budget: Arc::new(BodyBudget::decoded()),
             store,
             hub: Arc::clone(&hub),
             catalog: Catalog::new(),
@@ -279,12 +308,14 @@ impl ServerBuilder {
             rbac: Rbac::default(),
             node_pods: NodePods::default(),
             metrics: Metrics::default(),
+            schemas: Arc::default(),
             crds: Progress::new(),
             reach,
             pipes: Pipes::default(),
             ready_checks: ReadyChecks::default(),
             clock: self.clock,
             custom_versions: CustomVersions::default(),
+            describe: self.describe,
             address: OnceLock::new(),
         });
         bootstrap::create_defaults(&api).await?;
@@ -315,6 +346,7 @@ impl ServerBuilder {
             tokio::spawn(async move { policed.rbac.run(&policed).await }),
             tokio::spawn(async move { indexed.node_pods.run(&indexed).await }),
             tokio::spawn(async move { cached.render_cache.run().await }),
+            tokio::spawn(sweep::run(Arc::clone(&api))),
         ];
         Ok(Server { api, tasks, max_connections: self.max_connections })
     }
@@ -354,6 +386,7 @@ impl Server {
             history: compaction::DEFAULT_INTERVAL,
             flow_control: FlowControlOptions::default(),
             audit: None,
+            describe: None,
         }
     }
 

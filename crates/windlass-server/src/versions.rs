@@ -93,7 +93,7 @@ fn builtin_to_served(served: &Served, mut value: Value) -> Result<Value, Status>
         return Ok(value);
     }
     conversion::from_storage(&served.group, &served.version, &served.kind, &mut value);
-    normalize(value, served.schema()).map_err(Status::internal)
+    normalize(value, &served.schema()).map_err(Status::internal)
 }
 
 fn decode(stored: &[u8]) -> Result<Value, Status> {
@@ -131,7 +131,7 @@ pub(crate) async fn to_stored<'a>(api: &Api, served: &Served, object: &'a Value)
             let storage = kind.storage_version();
             convert(api, kind, std::slice::from_mut(&mut object), &storage.name).await?;
             // What is stored is served as it is, so it has the defaults of its own version.
-            default::apply(&mut object, &storage.schema);
+            default::apply(&mut object, &storage.schema());
             Ok(Cow::Owned(object))
         }
         _ => Ok(Cow::Borrowed(object)),

@@ -88,6 +88,33 @@ pub fn encode(object: &Value) -> Result<Vec<u8>, NotMarshalable> {
     Ok(seal(api_version, kind, &raw))
 }
 
+/// The message of a list, which is written field by field.
+pub struct ListMessage {
+    message: &'static Message,
+    api_version: Box<str>,
+    kind: Box<str>,
+}
+
+impl ListMessage {
+    /// The message of the lists of a kind.
+    pub fn of(api_version: &str, kind: &str) -> Result<Self, NotMarshalable> {
+        let message = message_named(api_version, kind).ok_or(NotMarshalable)?;
+        Ok(Self { message, api_version: api_version.into(), kind: kind.into() })
+    }
+
+    /// Writes some fields: what items are written piece by piece is what they are written at once.
+    pub fn fields(&self, fields: &Value, out: &mut Vec<u8>) {
+        if let Value::Object(fields) = fields {
+            encode::fields(self.message, fields, out);
+        }
+    }
+
+    /// What comes before and after `length` bytes of fields.
+    pub fn envelope(&self, length: usize) -> (Vec<u8>, Vec<u8>) {
+        envelope(&self.api_version, &self.kind, length)
+    }
+}
+
 /// Writes one event of a watch around an encoded object, with the length that frames it in front.
 pub fn write_watch_frame(event: &str, object: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
@@ -100,16 +127,25 @@ pub fn write_watch_frame(event: &str, object: &[u8], out: &mut Vec<u8>) {
 
 /// Puts an object's message into the envelope.
 fn seal(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 24);
-    out.extend_from_slice(PREFIX);
+    let (mut out, end) = envelope(api_version, kind, raw.len());
+    out.reserve_exact(raw.len() + end.len());
+    out.extend_from_slice(raw);
+    out.extend_from_slice(&end);
+    out
+}
+
+/// What comes before and after an object's message of so many bytes.
+fn envelope(api_version: &str, kind: &str, length: usize) -> (Vec<u8>, Vec<u8>) {
+    let mut out = PREFIX.to_vec();
     encode::nested(1, &mut out, |out| {
         encode::bytes(1, api_version.as_bytes(), out);
         encode::bytes(2, kind.as_bytes(), out);
     });
-    encode::bytes(2, raw, &mut out);
-    encode::bytes(3, b"", &mut out);
-    encode::bytes(4, b"", &mut out);
-    out
+    encode::bytes_head(2, length, &mut out);
+    let mut end = Vec::new();
+    encode::bytes(3, b"", &mut end);
+    encode::bytes(4, b"", &mut end);
+    (out, end)
 }
 
 fn message_named(api_version: &str, kind: &str) -> Option<&'static Message> {

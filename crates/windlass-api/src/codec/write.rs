@@ -171,9 +171,8 @@ fn write_number(number: &serde_json::Number, out: &mut Vec<u8>) {
 }
 
 /// Lays JSON text out with two spaces per level, as upstream answers people (`pretty=true`, curl).
-/// The text must be valid JSON.
-pub fn indent(json: &[u8], out: &mut Vec<u8>) {
-    let mut depth = 0usize;
+/// The text must be valid JSON, which may be cut off. It is `depth` levels deep in another.
+pub fn indent(json: &[u8], mut depth: usize, out: &mut Vec<u8>) {
     let mut at = 0;
     let newline = |out: &mut Vec<u8>, depth: usize| {
         out.push(b'\n');
@@ -300,7 +299,7 @@ mod tests {
     #[test]
     fn indented_text_reads_as_go_indents() {
         let mut out = Vec::new();
-        indent(br#"{"a":[],"b":{ },"c":[1,{"d":"x:,{\""}]}"#, &mut out);
+        indent(br#"{"a":[],"b":{ },"c":[1,{"d":"x:,{\""}]}"#, 0, &mut out);
         let expected =
             "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"x:,{\\\"\"\n    }\n  ]\n}";
         assert_eq!(String::from_utf8_lossy(&out), expected);

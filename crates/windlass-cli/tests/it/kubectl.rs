@@ -3,6 +3,7 @@
 mod apply;
 mod change;
 mod custom;
+mod explain;
 mod kinds;
 mod look;
 mod pets;

@@ -173,7 +173,8 @@ fn names_are_resolved(machine: &Machine) {
 fn are_reached_in_the_cluster(machine: &Machine) {
     // The same pod every time; without affinity they take turns.
     let ask = |service: &str| -> std::collections::BTreeSet<String> {
-        let said = machine.script("client", &format!("for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do fetch {service} 80; done"));
+        let said = machine
+            .script("client", &format!("for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do fetch {service} 80; done"));
         said.lines().filter(|line| line.starts_with("i am ")).map(str::to_owned).collect()
     };
     machine.in_pod("client", "fetch pinned 80", "i am db-");

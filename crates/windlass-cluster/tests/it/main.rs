@@ -4,6 +4,7 @@
 mod autoscaling;
 mod bad_input;
 mod daemon_sets;
+mod descriptions;
 mod events;
 mod garbage;
 mod health;

@@ -6,11 +6,15 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use windlass_api::codec::write;
 
 use super::validation::{self, Approval};
-use super::{CustomKind, CustomVersion};
-use crate::resource::{Column, Resource, Subresource};
+use super::{CustomKind, CustomVersion, Schemas};
+use crate::resource::{Column, MakeSchema, Resource, ResourceSchema, Subresource};
+use crate::schema::Schema;
 use crate::validation::access::{Access, AccessMut};
 
 /// The condition that says whether all names are this CRD's.
@@ -301,6 +305,11 @@ pub fn finish_deletion(crd: &mut Value, now: &str) {
 /// Everything a CRD makes the server serve: a resource per served version, all of the same kind.
 /// Empty until the CRD is established.
 pub fn serve(crd: &Value) -> Vec<(Resource, Arc<CustomKind>)> {
+    serve_stored(crd, write::to_vec(crd).into(), &Arc::default())
+}
+
+/// The same for a CRD that is stored in this way, of which `crd` may be an [`outline`].
+pub fn serve_stored(crd: &Value, stored: Bytes, schemas: &Arc<Schemas>) -> Vec<(Resource, Arc<CustomKind>)> {
     if !is_true(crd, ESTABLISHED) {
         return Vec::new();
     }
@@ -308,15 +317,55 @@ pub fn serve(crd: &Value) -> Vec<(Resource, Arc<CustomKind>)> {
     if ["plural", "singular", "kind", "listKind"].iter().any(|field| names.text(field).is_empty()) {
         return Vec::new();
     }
-    let Some(kind) = CustomKind::new(crd) else { return Vec::new() };
+    let Some(kind) = CustomKind::of_stored(crd, stored, schemas) else { return Vec::new() };
     let kind = Arc::new(kind);
     let written = crd.at("spec").list("versions");
     kind.versions
         .iter()
         .zip(written)
-        .filter(|(version, _)| version.served)
-        .map(|(version, written)| (resource(&kind, version, names, written), Arc::clone(&kind)))
+        .enumerate()
+        .filter(|(_, (version, _))| version.served)
+        .map(|(index, (_, written))| (resource(&kind, index, names, written), Arc::clone(&kind)))
         .collect()
+}
+
+/// A CRD without what takes most of the room: its schemas, who owns which field, and what was applied. Of schemas, what
+/// [`serve_stored`] goes by is left.
+pub fn outline(crd: &Value) -> Value {
+    let Value::Object(crd) = crd else { return crd.clone() };
+    let part = |(key, value): (&String, &Value)| {
+        let value = match key.as_str() {
+            "metadata" => without(value, &["managedFields"]),
+            "spec" => without(value, &["versions"]),
+            _ => value.clone(),
+        };
+        (key.clone(), value)
+    };
+    let mut outline: Value = crd.iter().map(part).collect::<Map<_, _>>().into();
+    if let Some(annotations) = outline.child_mut("metadata").and_then(|metadata| metadata.child_mut("annotations")) {
+        annotations.drop_field("kubectl.kubernetes.io/last-applied-configuration");
+    }
+    let versions = crd.get("spec").map(|spec| spec.list("versions")).unwrap_or_default();
+    let versions: Vec<Value> = versions.iter().map(version_outline).collect();
+    if !versions.is_empty() {
+        outline.struct_mut("spec").put("versions", versions);
+    }
+    outline
+}
+
+fn version_outline(version: &Value) -> Value {
+    let mut outline = without(version, &["schema"]);
+    let default = version.below(&["schema", "openAPIV3Schema", "properties", "status", "default"]);
+    if !default.is_null() {
+        outline.put("schema", json!({"openAPIV3Schema": {"properties": {"status": {"default": default}}}}));
+    }
+    outline
+}
+
+fn without(value: &Value, fields: &[&str]) -> Value {
+    let Value::Object(map) = value else { return value.clone() };
+    let left = map.iter().filter(|(key, _)| !fields.contains(&key.as_str()));
+    left.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>().into()
 }
 
 /// Whether two states of a CRD with the same spec define the same resources.
@@ -333,7 +382,8 @@ pub fn resources(crd: &Value) -> Vec<Resource> {
 const ALL_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const VERBS_WHILE_TERMINATING: [&str; 5] = ["delete", "deletecollection", "get", "list", "watch"];
 
-fn resource(kind: &CustomKind, version: &CustomVersion, names: &Value, written: &Value) -> Resource {
+fn resource(kind: &Arc<CustomKind>, index: usize, names: &Value, written: &Value) -> Resource {
+    let version = &kind.versions[index];
     let verbs: &[&str] = if kind.terminating { &VERBS_WHILE_TERMINATING } else { &ALL_VERBS };
     let plural = names.text("plural");
     let mut subresources = Vec::new();
@@ -355,10 +405,37 @@ fn resource(kind: &CustomKind, version: &CustomVersion, names: &Value, written: 
         categories: boxed(&names.texts("categories")),
         verbs: boxed(verbs),
         subresources,
-        schema: Arc::clone(&version.schema).into(),
+        schema: ResourceSchema::Made(Arc::new(VersionSchema { kind: Arc::clone(kind), index })),
         columns: written.list("additionalPrinterColumns").iter().map(column).collect(),
         custom: true,
         prefix: format!("/registry/{}/{plural}/", kind.group).into(),
+    }
+}
+
+/// The schema of one version of a kind.
+#[derive(Debug)]
+struct VersionSchema {
+    kind: Arc<CustomKind>,
+    index: usize,
+}
+
+impl VersionSchema {
+    fn version(&self) -> &CustomVersion {
+        &self.kind.versions[self.index]
+    }
+}
+
+impl MakeSchema for VersionSchema {
+    fn schema(&self) -> Arc<Schema> {
+        self.version().schema()
+    }
+
+    fn schema_once(&self) -> Arc<Schema> {
+        self.version().schema_once()
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        Sha256::digest(self.kind.source.stored()).into()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::CustomVersion;
+use super::{Compiled, CustomVersion};
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path, quote};
-use crate::schema::default;
 use crate::schema::validate::{self, embedded, list_type};
+use crate::schema::{Schema, default};
 use crate::strategy::Strategy;
 use crate::validation::access::{Access, AccessMut};
 use crate::validation::names;
@@ -24,7 +24,7 @@ impl Strategy for CustomVersion {
     }
 
     fn default(&self, object: &mut Value) {
-        default::apply(object, &self.schema);
+        default::apply(object, &self.schema());
     }
 
     fn prepare_create(&self, object: &mut Value) {
@@ -60,15 +60,17 @@ impl Strategy for CustomVersion {
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
-        self.find_growth();
+        let compiled = self.compiled();
+        compiled.find_growth();
         if self.wrong_type(object, errors) {
             return;
         }
-        validate::validate(object, &self.schema, "", errors);
+        let schema = &*compiled.schema;
+        validate::validate(object, schema, "", errors);
         self.validate_scale(object, errors);
-        embedded::validate(object, &self.schema, &Path::root(), errors);
-        list_type::validate(object, &self.schema, errors);
-        self.validate_rules(object, None, errors, &mut Vec::new());
+        embedded::validate(object, schema, &Path::root(), errors);
+        list_type::validate(object, schema, errors);
+        compiled.validate_rules(object, None, errors, &mut Vec::new());
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
@@ -88,19 +90,21 @@ impl Strategy for CustomVersion {
         errors: &mut FieldErrors,
         warnings: &mut Vec<String>,
     ) {
-        self.find_growth();
+        let compiled = self.compiled();
+        compiled.find_growth();
         if self.wrong_type(object, errors) {
             return;
         }
+        let schema = &*compiled.schema;
         if subresource == "status" {
-            self.validate_status(object, old, errors);
+            self.validate_status(schema, object, old, errors);
         } else {
-            validate::validate_update(object, old, &self.schema, "", errors);
+            validate::validate_update(object, old, schema, "", errors);
             self.validate_scale(object, errors);
-            embedded::validate(object, &self.schema, &Path::root(), errors);
+            embedded::validate(object, schema, &Path::root(), errors);
         }
-        self.validate_list_types(object, old, errors);
-        self.validate_rules(object, Some(old), errors, warnings);
+        validate_list_types(schema, object, old, errors);
+        compiled.validate_rules(object, Some(old), errors, warnings);
     }
 
     fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
@@ -127,22 +131,8 @@ impl CustomVersion {
         }
     }
 
-    /// Duplicates that were there before are tolerated, all of them.
-    fn validate_list_types(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        let mut found = FieldErrors::default();
-        list_type::validate(object, &self.schema, &mut found);
-        if found.is_empty() {
-            return;
-        }
-        let mut found_before = FieldErrors::default();
-        list_type::validate(old, &self.schema, &mut found_before);
-        if found_before.is_empty() {
-            errors.0.append(&mut found.0);
-        }
-    }
-
-    fn validate_status(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        if let (Some(status), Some(schema)) = (object.get("status"), self.schema.properties.get("status")) {
+    fn validate_status(&self, schema: &Schema, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        if let (Some(status), Some(schema)) = (object.get("status"), schema.properties.get("status")) {
             match old.get("status") {
                 Some(old) => validate::validate_update(status, old, schema, "status", errors),
                 None => validate::validate(status, schema, "status", errors),
@@ -152,7 +142,9 @@ impl CustomVersion {
             scale.validate_status(object, errors);
         }
     }
+}
 
+impl Compiled {
     /// Rules only look at objects whose shape is right, that of their metadata included.
     fn validate_rules(
         &self,
@@ -169,6 +161,20 @@ impl CustomVersion {
         } else {
             rules.validate(&self.schema, object, old, errors, warnings);
         }
+    }
+}
+
+/// Duplicates that were there before are tolerated, all of them.
+fn validate_list_types(schema: &Schema, object: &Value, old: &Value, errors: &mut FieldErrors) {
+    let mut found = FieldErrors::default();
+    list_type::validate(object, schema, &mut found);
+    if found.is_empty() {
+        return;
+    }
+    let mut found_before = FieldErrors::default();
+    list_type::validate(old, schema, &mut found_before);
+    if found_before.is_empty() {
+        errors.0.append(&mut found.0);
     }
 }
 

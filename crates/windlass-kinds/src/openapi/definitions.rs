@@ -50,9 +50,8 @@ pub(super) fn referenced<'a>(resources: impl IntoIterator<Item = &'a Resource>) 
         add(meta, &mut names);
     }
     for resource in resources {
-        if resource.custom {
-            collect(resource.schema(), &mut names);
-        } else {
+        // All that custom schemas refer to is the metadata of objects.
+        if !resource.custom {
             add(&kind_name(resource), &mut names);
             add(&list_name(resource), &mut names);
         }

@@ -11,15 +11,15 @@ use super::definitions::{LIST_META, OBJECT_META, gvk_value, kind_name};
 use crate::resource::Resource;
 use crate::schema::{ListType, Rules, Schema, SchemaRef, Type, Validation, builtin};
 
-const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers \
+pub(super) const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers \
     should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
-const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer \
+pub(super) const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer \
     this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 const METADATA: &str = "Standard object's metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
-const LIST_METADATA: &str = "Standard list metadata. More info: \
+pub(super) const LIST_METADATA: &str = "Standard list metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
 /// Writes schemas of one origin in one dialect.
@@ -235,13 +235,13 @@ impl Renderer {
 /// The definition of a custom resource's kind.
 pub(super) fn custom_kind(resource: &Resource, dialect: Dialect) -> Value {
     let renderer = Renderer::custom(dialect);
-    let schema = resource.schema();
+    let schema = resource.schema_once();
     let gvk = json!([gvk_value((&resource.group, &resource.version, &resource.kind))]);
     // With known fields listed, kubectl would refuse all others.
     if dialect == Dialect::V2 && schema.preserve_unknown {
         return json!({"type": "object", "x-kubernetes-group-version-kind": gvk});
     }
-    let mut out = renderer.schema(schema);
+    let mut out = renderer.schema(&schema);
     out.insert("type".into(), "object".into());
     let properties = out.entry("properties").or_insert_with(|| json!({}));
     properties["apiVersion"] = json!({"type": "string", "description": API_VERSION});

@@ -12,7 +12,7 @@ fn of(group: &str, version: &str) -> Vec<&'static Resource> {
 }
 
 fn v3_document(group: &str, version: &str, resources: &[&Resource]) -> Value {
-    serde_json::from_slice(&v3::document(group, version, resources)).expect("valid JSON")
+    serde_json::from_slice(&v3::document(group, version, resources, None)).expect("valid JSON")
 }
 
 fn string() -> Schema {
@@ -111,8 +111,9 @@ fn every_reference_of_every_document_resolves() {
             assert!(document["components"]["schemas"].get(name).is_some(), "{group}/{version}: {target}");
         }
     }
-    let document: Value = serde_json::from_slice(&v2::json(builtins().iter().chain([&books]), &Additions::default()))
-        .expect("valid JSON");
+    let document: Value =
+        serde_json::from_slice(&v2::json(builtins().iter().chain([&books]), &Additions::default(), None))
+            .expect("valid JSON");
     let mut found = Vec::new();
     references(&document, &mut found);
     for target in found {
@@ -124,7 +125,7 @@ fn every_reference_of_every_document_resolves() {
 #[test]
 fn the_index_says_where_documents_are() {
     let apps = of("apps", "v1");
-    let index = v3::index([("", "v1", "AB".to_owned()), ("apps", "v1", v3::fingerprint("apps", "v1", &apps))]);
+    let index = v3::index([("", "v1", "AB".to_owned()), ("apps", "v1", v3::fingerprint("apps", "v1", &apps, None))]);
     assert_eq!(index["paths"]["api/v1"]["serverRelativeURL"], "/openapi/v3/api/v1?hash=AB");
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap_or_default();
     let hash = url.strip_prefix("/openapi/v3/apis/apps/v1?hash=").expect(url);
@@ -136,7 +137,7 @@ fn the_index_says_where_documents_are() {
 fn a_custom_resources_fingerprint_follows_its_schema() {
     let (one, mut two) = (books(), books());
     two.schema = object(Vec::new()).into();
-    let fingerprint = |resource: &Resource| v3::fingerprint("x.example.com", "v1", &[resource]);
+    let fingerprint = |resource: &Resource| v3::fingerprint("x.example.com", "v1", &[resource], None);
     assert_eq!(fingerprint(&one), fingerprint(&books()));
     assert_ne!(fingerprint(&one), fingerprint(&two));
 }
@@ -294,7 +295,7 @@ fn a_custom_resource_in_v3() {
 #[test]
 fn a_custom_resource_in_v2_is_what_kubectl_can_parse() {
     let books = books();
-    let document: Value = serde_json::from_slice(&v2::json([&books], &Additions::default())).expect("valid JSON");
+    let document: Value = serde_json::from_slice(&v2::json([&books], &Additions::default(), None)).expect("valid JSON");
     let book = &document["definitions"]["com.example.x.v1.Book"];
     let spec = &book["properties"]["spec"]["properties"];
     assert_eq!(spec["free"], json!({"x-kubernetes-preserve-unknown-fields": true}));
@@ -306,7 +307,7 @@ fn a_custom_resource_in_v2_is_what_kubectl_can_parse() {
     assert_eq!(extra.get("anyOf"), None);
     let mut open = books.clone();
     open.schema = Schema { preserve_unknown: true, ..object(Vec::new()) }.into();
-    let document: Value = serde_json::from_slice(&v2::json([&open], &Additions::default())).expect("valid JSON");
+    let document: Value = serde_json::from_slice(&v2::json([&open], &Additions::default(), None)).expect("valid JSON");
     assert_eq!(document["definitions"]["com.example.x.v1.Book"].get("properties"), None);
 }
 
@@ -389,7 +390,7 @@ mod wire {
 #[test]
 fn the_protobuf_form_has_what_old_kubectl_reads() {
     let books = books();
-    let document = v2::protobuf(builtins().iter().chain([&books]), &Additions::default());
+    let document = v2::protobuf(builtins().iter().chain([&books]), &Additions::default(), None);
     assert_eq!(wire::text(&document, 1), "2.0");
     assert_eq!(wire::text(wire::one(&document, 2), 1), "Kubernetes");
 
@@ -428,11 +429,11 @@ fn the_protobuf_form_has_what_old_kubectl_reads() {
 #[test]
 fn the_protobuf_form_of_v3_says_what_the_json_form_says() {
     let books = books();
-    let document = v3::protobuf(&books.group, "v1", &[&books]);
+    let document = v3::protobuf(&books.group, "v1", &[&books], None);
     assert_eq!(wire::text(&document, 1), "3.0.0");
     assert_eq!(wire::text(wire::one(&document, 2), 6), crate::version::GIT_VERSION);
     let components = wire::one(&document, 5);
-    let json: Value = serde_json::from_slice(&v3::document(&books.group, "v1", &[&books])).expect("valid JSON");
+    let json: Value = serde_json::from_slice(&v3::document(&books.group, "v1", &[&books], None)).expect("valid JSON");
     let names = json["components"]["schemas"].as_object().expect("schemas");
     assert_eq!(wire::all(wire::one(components, 1), 1).len(), names.len());
     let book = wire::one(wire::entry(wire::one(components, 1), 1, "com.example.x.v1.Book"), 1);
@@ -442,7 +443,7 @@ fn the_protobuf_form_of_v3_says_what_the_json_form_says() {
     assert!(gvk.contains("Book"), "{gvk}");
     let paths = wire::one(&document, 4);
     assert_eq!(wire::all(paths, 1).len(), json["paths"].as_object().expect("paths").len());
-    let pods = v3::protobuf("", "v1", &builtins().iter().filter(|r| &*r.plural == "pods").collect::<Vec<_>>());
+    let pods = v3::protobuf("", "v1", &builtins().iter().filter(|r| &*r.plural == "pods").collect::<Vec<_>>(), None);
     let path = wire::entry(wire::one(&pods, 4), 1, "/api/v1/namespaces/{namespace}/pods/{name}");
     let patch = wire::one(path, 10);
     assert_eq!(wire::text(patch, 5), "patchCoreV1NamespacedPod");
@@ -476,8 +477,9 @@ fn every_v2_definition_is_one_that_kubectls_parser_takes() {
         }
     }
     let books = books();
-    let document: Value = serde_json::from_slice(&v2::json(builtins().iter().chain([&books]), &Additions::default()))
-        .expect("valid JSON");
+    let document: Value =
+        serde_json::from_slice(&v2::json(builtins().iter().chain([&books]), &Additions::default(), None))
+            .expect("valid JSON");
     for (name, schema) in document["definitions"].as_object().expect("definitions") {
         check(name, schema);
     }

@@ -6,8 +6,10 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::definitions::{gvk_value, kind_name, kinds_of, list_name, referenced};
+use super::descriptions::{DescribeDefinitions, Descriptions};
 use super::render::{Renderer, custom_kind, custom_list};
-use super::{Dialect, ObjectWriter, gnostic, operations};
+use super::{Dialect, ObjectWriter, operations};
+use crate::codec::gnostic;
 use crate::discovery::Discovery;
 use crate::resource::Resource;
 use crate::schema::builtin;
@@ -30,7 +32,11 @@ pub struct Additions {
 }
 
 /// The document as JSON.
-pub fn json<'a>(resources: impl IntoIterator<Item = &'a Resource>, additions: &Additions) -> Bytes {
+pub fn json<'a>(
+    resources: impl IntoIterator<Item = &'a Resource>,
+    additions: &Additions,
+    describe: Option<&DescribeDefinitions>,
+) -> Bytes {
     let discovery = Discovery::new(resources);
     let mut out = ObjectWriter::new(Vec::with_capacity(1 << 20));
     out.entry("swagger", &"2.0".into());
@@ -40,7 +46,7 @@ pub fn json<'a>(resources: impl IntoIterator<Item = &'a Resource>, additions: &A
         additions.paths.iter().for_each(|(path, item)| paths.entry(path, item));
     });
     out.nested("definitions", |all| {
-        each_definition(&discovery, |name, schema| all.entry(name, schema));
+        each_definition(&discovery, describe, |name, schema| all.entry(name, schema));
         additions.definitions.iter().for_each(|(name, schema)| all.entry(name, schema));
     });
     let bearer = json!({
@@ -52,12 +58,16 @@ pub fn json<'a>(resources: impl IntoIterator<Item = &'a Resource>, additions: &A
 }
 
 /// The document as a `gnostic` protobuf message.
-pub fn protobuf<'a>(resources: impl IntoIterator<Item = &'a Resource>, additions: &Additions) -> Bytes {
+pub fn protobuf<'a>(
+    resources: impl IntoIterator<Item = &'a Resource>,
+    additions: &Additions,
+    describe: Option<&DescribeDefinitions>,
+) -> Bytes {
     let discovery = Discovery::new(resources);
     let mut document = gnostic::Document::new("Kubernetes", GIT_VERSION);
     each_path(&discovery, |path, item| document.path(path, item));
     additions.paths.iter().for_each(|(path, item)| document.path(path, item));
-    each_definition(&discovery, |name, schema| document.definition(name, schema));
+    each_definition(&discovery, describe, |name, schema| document.definition(name, schema));
     additions.definitions.iter().for_each(|(name, schema)| document.definition(name, schema));
     document.finish().into()
 }
@@ -66,10 +76,11 @@ pub fn protobuf<'a>(resources: impl IntoIterator<Item = &'a Resource>, additions
 pub fn definitions<'a>(
     resources: impl IntoIterator<Item = &'a Resource>,
     names: &BTreeSet<String>,
+    describe: Option<&DescribeDefinitions>,
 ) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     if !names.is_empty() {
-        each_definition(&Discovery::new(resources), |name, schema| {
+        each_definition(&Discovery::new(resources), describe, |name, schema| {
             if names.contains(name) {
                 found.insert(name.to_owned(), schema.clone());
             }
@@ -90,14 +101,21 @@ fn each_path(discovery: &Discovery<'_>, mut visit: impl FnMut(&str, &Value)) {
     }
 }
 
-fn each_definition(discovery: &Discovery<'_>, mut visit: impl FnMut(&str, &Value)) {
+fn each_definition(
+    discovery: &Discovery<'_>,
+    describe: Option<&DescribeDefinitions>,
+    mut visit: impl FnMut(&str, &Value),
+) {
     let group_versions: Vec<(&str, &str)> =
         discovery.group_versions().map(|(group, version, _)| (group, version)).collect();
     let resources = || discovery.group_versions().flat_map(|(_, _, resources)| resources.iter().copied());
     let renderer = Renderer::builtin(Dialect::V2);
-    for name in referenced(resources()) {
+    let names = referenced(resources());
+    let descriptions = Descriptions::of(describe, &names);
+    for name in names {
         let Some(id) = builtin::by_name(name) else { continue };
         let mut schema = renderer.schema(builtin::definition(id));
+        descriptions.add(name, Dialect::V2, &mut schema);
         let kinds = kinds_of(name, &group_versions);
         if !kinds.is_empty() {
             schema.insert("x-kubernetes-group-version-kind".into(), kinds.into_iter().map(gvk_value).collect());

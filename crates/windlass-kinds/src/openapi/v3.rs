@@ -7,9 +7,11 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::definitions::{gvk_value, kind_name, kinds_of, list_name, referenced};
+use super::descriptions::{DescribeDefinitions, Descriptions};
 use super::render::{Renderer, custom_kind, custom_list};
-use super::{Dialect, ObjectWriter, gnostic, operations};
-use crate::resource::Resource;
+use super::{Dialect, ObjectWriter, operations};
+use crate::codec::gnostic;
+use crate::resource::{Resource, ResourceSchema};
 use crate::schema::builtin;
 use crate::version::GIT_VERSION;
 
@@ -36,29 +38,41 @@ pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str, String)>
     json!({ "paths": paths })
 }
 
-/// What changes when the document of a group version does. Documents of built-in resources alone only change
-/// with the server, so they need not be built for it.
-pub fn fingerprint(group: &str, version: &str, resources: &[&Resource]) -> String {
-    let digest = if resources.iter().any(|resource| resource.custom) {
-        Sha256::digest(document(group, version, resources))
-    } else {
-        Sha256::digest(format!("{GIT_VERSION} {} {group}/{version}", env!("CARGO_PKG_VERSION")))
-    };
-    digest.iter().fold(String::new(), |mut text, byte| {
+/// What changes when the document of a group version does. Documents of built-in resources only change with the server,
+/// those of custom resources with their CRDs, so they need not be built for it.
+pub fn fingerprint(
+    group: &str,
+    version: &str,
+    resources: &[&Resource],
+    describe: Option<&DescribeDefinitions>,
+) -> String {
+    let described = if describe.is_some() { " described" } else { "" };
+    let mut digest =
+        Sha256::new_with_prefix(format!("{GIT_VERSION} {}{described} {group}/{version}", env!("CARGO_PKG_VERSION")));
+    for resource in resources {
+        match &resource.schema {
+            ResourceSchema::Made(source) => digest.update(source.digest()),
+            ResourceSchema::Fixed(_) if resource.custom => {
+                digest.update(document(group, version, &[*resource], describe));
+            }
+            ResourceSchema::Fixed(_) => {}
+        }
+    }
+    digest.finalize().iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02X}");
         text
     })
 }
 
 /// The document of a group version, as JSON.
-pub fn document(group: &str, version: &str, resources: &[&Resource]) -> Bytes {
+pub fn document(group: &str, version: &str, resources: &[&Resource], describe: Option<&DescribeDefinitions>) -> Bytes {
     let mut out = ObjectWriter::new(Vec::with_capacity(64 << 10));
     out.entry("openapi", &"3.0.0".into());
     out.entry("info", &json!({"title": "Kubernetes", "version": GIT_VERSION}));
     out.nested("paths", |paths| each_path(group, version, resources, |path, item| paths.entry(path, item)));
     out.nested("components", |components| {
         components.nested("schemas", |schemas| {
-            each_schema(group, version, resources, |name, schema| schemas.entry(name, schema));
+            each_schema(group, version, resources, describe, |name, schema| schemas.entry(name, schema));
         });
         let bearer = json!({
             "type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication",
@@ -69,10 +83,10 @@ pub fn document(group: &str, version: &str, resources: &[&Resource]) -> Bytes {
 }
 
 /// The document of a group version, as a `gnostic` protobuf message.
-pub fn protobuf(group: &str, version: &str, resources: &[&Resource]) -> Bytes {
+pub fn protobuf(group: &str, version: &str, resources: &[&Resource], describe: Option<&DescribeDefinitions>) -> Bytes {
     let mut document = gnostic::v3::Document::new("Kubernetes", GIT_VERSION);
     each_path(group, version, resources, |path, item| document.path(path, item));
-    each_schema(group, version, resources, |name, schema| document.schema(name, schema));
+    each_schema(group, version, resources, describe, |name, schema| document.schema(name, schema));
     document.finish().into()
 }
 
@@ -84,11 +98,20 @@ fn each_path(group: &str, version: &str, resources: &[&Resource], mut visit: imp
     }
 }
 
-fn each_schema(group: &str, version: &str, resources: &[&Resource], mut visit: impl FnMut(&str, &Value)) {
+fn each_schema(
+    group: &str,
+    version: &str,
+    resources: &[&Resource],
+    describe: Option<&DescribeDefinitions>,
+    mut visit: impl FnMut(&str, &Value),
+) {
     let renderer = Renderer::builtin(Dialect::V3);
-    for name in referenced(resources.iter().copied()) {
+    let names = referenced(resources.iter().copied());
+    let descriptions = Descriptions::of(describe, &names);
+    for name in names {
         let Some(id) = builtin::by_name(name) else { continue };
         let mut schema = renderer.schema(builtin::definition(id));
+        descriptions.add(name, Dialect::V3, &mut schema);
         let kinds = kinds_of(name, &[(group, version)]);
         if !kinds.is_empty() {
             schema.insert("x-kubernetes-group-version-kind".into(), kinds.into_iter().map(gvk_value).collect());

@@ -116,8 +116,8 @@ fn stored() -> impl Iterator<Item = &'static Resource> {
 }
 
 fn exercise(resource: &Resource, strategy: &dyn Strategy, chooser: &mut Chooser) {
-    let mut object = chooser.value(resource.schema(), 0);
-    let mut old = chooser.value(resource.schema(), 0);
+    let mut object = chooser.value(&resource.schema(), 0);
+    let mut old = chooser.value(&resource.schema(), 0);
     for object in [&mut object, &mut old] {
         super::conversion::to_storage(&resource.group, &resource.version, &resource.kind, object);
         strategy.default(object);

@@ -40,9 +40,10 @@ const LAST_RETRY: Duration = Duration::from_secs(1000);
 
 /// A stored CRD.
 struct Known {
-    crd: Arc<Value>,
-    /// How many bytes it takes.
-    size: usize,
+    /// What it says, but for its schemas: there may be hundreds of CRDs, and few are in use.
+    outline: Value,
+    /// All of it.
+    stored: Bytes,
     modified: Revision,
     /// The revision at which its present spec came into effect.
     current_since: Revision,
@@ -61,16 +62,22 @@ struct Known {
 impl Known {
     /// Waits before admission is asked about its status again.
     fn refused(&mut self, status: &Status) {
-        let name = self.crd.at("metadata").text("name");
+        let name = self.outline.at("metadata").text("name");
         tracing::warn!(name, reason = %status.message, "admission keeps a custom resource definition from effect");
         let wait = self.retry.map_or(FIRST_RETRY, |(_, wait)| wait);
         self.retry = Some((Instant::now() + wait, (wait * 2).min(LAST_RETRY)));
     }
 
-    /// The resources it defines. `None` if the runtime is about to end.
-    async fn serve(&self) -> Option<Vec<(Resource, Arc<CustomKind>)>> {
-        let crd = Arc::clone(&self.crd);
-        apart(self.size, move || lifecycle::serve(&crd)).await
+    /// The resources it defines.
+    fn serve(&self, api: &Api) -> Vec<(Resource, Arc<CustomKind>)> {
+        lifecycle::serve_stored(&self.outline, self.stored.clone(), &api.schemas)
+    }
+
+    /// All that it says. `None` if the runtime is about to end.
+    async fn read(&self) -> Option<Value> {
+        let stored = self.stored.clone();
+        // It was read before.
+        apart(stored.len(), move || json::parse(&stored).map(|parsed| parsed.value).unwrap_or_default()).await
     }
 }
 
@@ -167,8 +174,8 @@ impl CrdController {
         if let Some(known) = self.known.get_mut(&proposal.key).filter(|known| known.modified == proposal.modified) {
             match admitted {
                 Ok(crd) if proposal.holds(&taken) => {
-                    (known.crd, known.structure_noted) = (crd, true);
-                    self.write(&proposal.key).await?;
+                    known.structure_noted = true;
+                    self.write(&proposal.key, &crd).await?;
                     self.unsettle_rivals(&proposal.key);
                 }
                 Ok(_) => {
@@ -217,12 +224,12 @@ impl CrdController {
             }
         };
         let mut learned = Known {
+            outline: lifecycle::outline(&crd),
+            stored: entry.value.clone(),
             modified,
             current_since: modified,
             created,
             structure_noted: lifecycle::is_as_created(&crd),
-            crd: Arc::new(crd),
-            size: entry.value.len(),
             gate: Arc::default(),
             retry: None,
             served: OnceLock::new(),
@@ -232,17 +239,21 @@ impl CrdController {
         }
         if let Some(known) = self.known.get(&key)
             && known.created == created
-            && known.crd.at("spec") == learned.crd.at("spec")
+            && known.outline.at("spec") == learned.outline.at("spec")
+            && known.read().await.is_some_and(|known| known.at("spec") == crd.at("spec"))
         {
             learned.current_since = known.current_since;
             // Large schemas take their time; a change of status has no part in what they say.
             learned.structure_noted = known.structure_noted;
-            if lifecycle::serves_alike(&known.crd, &learned.crd) {
+            if lifecycle::serves_alike(&known.outline, &learned.outline) {
                 learned.served = known.served.clone();
+                for (_, kind) in learned.served.get().into_iter().flatten() {
+                    kind.replace_stored(learned.stored.clone());
+                }
             }
         }
         self.installed &= learned.served.get().is_some();
-        let group = learned.crd.at("spec").text("group");
+        let group = learned.outline.at("spec").text("group");
         if !self.groups.contains_key(group) {
             self.groups.insert(group.into(), BTreeSet::new());
         }
@@ -261,7 +272,7 @@ impl CrdController {
         self.unsettled.remove(key);
         let Some(gone) = self.known.remove(key) else { return };
         self.installed = false;
-        let group = gone.crd.at("spec").text("group");
+        let group = gone.outline.at("spec").text("group");
         if let Some(keys) = self.groups.get_mut(group) {
             keys.remove(key);
             if keys.is_empty() {
@@ -273,9 +284,10 @@ impl CrdController {
     /// Names that a CRD had may be free now: whoever waits for one in its group is looked at again. Who has its
     /// names keeps them.
     fn unsettle_rivals(&mut self, key: &Bytes) {
-        let group = self.known.get(key).map(|known| known.crd.at("spec").text("group"));
+        let group = self.known.get(key).map(|known| known.outline.at("spec").text("group"));
         let keys = group.and_then(|group| self.groups.get(group)).into_iter().flatten();
-        let waits = |other: &&Bytes| self.known.get(*other).is_some_and(|other| !lifecycle::has_its_names(&other.crd));
+        let waits =
+            |other: &&Bytes| self.known.get(*other).is_some_and(|other| !lifecycle::has_its_names(&other.outline));
         let rivals: Vec<Bytes> = keys.filter(|other| *other != key).filter(waits).cloned().collect();
         self.unsettled.extend(rivals);
     }
@@ -289,13 +301,12 @@ impl CrdController {
             }
             if let Some(known) = self.known.get(&key)
                 && known.served.get().is_none()
-                && let Some(served) = known.serve().await
             {
-                known.served.get_or_init(|| served);
+                known.served.get_or_init(|| known.serve(&self.api));
                 self.installed = false;
             }
             match self.known.get(&key) {
-                Some(known) if lifecycle::awaits_cleanup(&known.crd) => going.push((key, Arc::clone(&known.gate))),
+                Some(known) if lifecycle::awaits_cleanup(&known.outline) => going.push((key, Arc::clone(&known.gate))),
                 _ => self.cleanups.end(&key),
             }
         }
@@ -313,7 +324,7 @@ impl CrdController {
     /// Whether the status of a CRD had to be changed.
     async fn settle_one(&mut self, key: &Bytes) -> Result<bool, StoreError> {
         let Some(known) = self.known.get(key) else { return Ok(false) };
-        if known.crd.at("metadata").has("deletionTimestamp") || self.inquiries.concern(key) {
+        if known.outline.at("metadata").has("deletionTimestamp") || self.inquiries.concern(key) {
             return Ok(false);
         }
         let taken = self.names_of_others(key);
@@ -323,13 +334,17 @@ impl CrdController {
             return Ok(false);
         }
         let look = !std::mem::replace(&mut known.structure_noted, true);
-        let before = admission::has_a_say(&self.api).then(|| Arc::clone(&known.crd));
-        if !lifecycle::update_status(Arc::make_mut(&mut known.crd), &taken, &now, look) {
+        // What schemas say is looked at only if there is something to say of them.
+        if !look && !lifecycle::update_status(&mut known.outline.clone(), &taken, &now, false) {
             return Ok(false);
         }
-        if let Some(before) = before {
+        let Some(before) = known.read().await.map(Arc::new) else { return Ok(false) };
+        let mut after = Arc::clone(&before);
+        if !lifecycle::update_status(Arc::make_mut(&mut after), &taken, &now, look) {
+            return Ok(false);
+        }
+        if admission::has_a_say(&self.api) {
             // Nothing is different until admission has had its say.
-            let after = std::mem::replace(&mut known.crd, Arc::clone(&before));
             known.structure_noted = !look;
             if self.opening {
                 known.retry = Some((Instant::now(), FIRST_RETRY));
@@ -339,29 +354,29 @@ impl CrdController {
             }
             return Ok(false);
         }
-        self.write(key).await?;
+        drop(before);
+        self.write(key, &after).await?;
         Ok(true)
     }
 
     /// The names that the other CRDs of a CRD's group have.
     fn names_of_others(&self, key: &Bytes) -> AcceptedNames {
-        let group = self.known.get(key).map(|known| known.crd.at("spec").text("group"));
+        let group = self.known.get(key).map(|known| known.outline.at("spec").text("group"));
         let keys = group.and_then(|group| self.groups.get(group)).into_iter().flatten();
         let others = keys.filter(|other| *other != key).filter_map(|other| self.known.get(other));
-        AcceptedNames::of(others.map(|other| &*other.crd))
+        AcceptedNames::of(others.map(|other| &other.outline))
     }
 
     /// Stores the new status of a CRD.
-    async fn write(&mut self, key: &Bytes) -> Result<(), StoreError> {
+    async fn write(&mut self, key: &Bytes, crd: &Arc<Value>) -> Result<(), StoreError> {
         let Some(known) = self.known.get_mut(key) else { return Ok(()) };
         known.retry = None;
-        // Reading a large schema takes about as long as the disk does.
-        let written = put(&self.api, key, Expect::At(known.modified), &known.crd, known.size);
-        let (written, served) = futures::future::join(written, known.serve()).await;
-        match written? {
+        match put(&self.api, key, Expect::At(known.modified), crd, known.stored.len()).await? {
             Some(entry) => {
                 known.modified = entry.modified;
-                known.served = served.map(OnceLock::from).unwrap_or_default();
+                known.outline = lifecycle::outline(crd);
+                known.stored = entry.value;
+                known.served = known.serve(&self.api).into();
             }
             // It has changed meanwhile: its event is on its way, and it is looked at again.
             None => known.structure_noted = false,
@@ -380,7 +395,7 @@ impl CrdController {
             }
         }
         self.api.catalog.install(custom);
-        self.api.custom_versions.set(self.known.values().flat_map(|known| served_versions(&known.crd)).collect());
+        self.api.custom_versions.set(self.known.values().flat_map(|known| served_versions(&known.outline)).collect());
     }
 }
 

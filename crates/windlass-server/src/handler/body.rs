@@ -1,6 +1,7 @@
 //! Reading the body of a request, within the [`BodyBudget`].
 //!
-//! A small body that has arrived already is taken as it is. For any other, room is made before it is waited for.
+//! A small body that has arrived already is taken as it is. For any other, room is made before it is waited for, and
+//! once more for what it is decoded to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,16 +26,25 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 const DRAIN_LIMIT: usize = 16 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// What a body takes room of.
+#[derive(Clone, Copy)]
+pub(super) struct Budgets<'b> {
+    /// For bodies as they arrive.
+    pub(super) arriving: &'b Arc<BodyBudget>,
+    /// For what they are decoded to.
+    pub(super) decoded: &'b Arc<BodyBudget>,
+}
+
 /// A body, and the room it takes until the request is answered.
 #[derive(Default)]
 pub(super) struct Read {
     pub(super) bytes: Bytes,
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<[Room; 2]>,
 }
 
 /// Reads the body of a user's request. Of one that is refused a little more is read and thrown away: a client that is
 /// still sending would not see the answer otherwise, only that the stream was reset.
-pub(super) async fn read(budget: &Arc<BodyBudget>, user: &User, mut body: Payload) -> Result<Read, Status> {
+pub(super) async fn read(budgets: Budgets<'_>, user: &User, mut body: Payload) -> Result<Read, Status> {
     let first = match piece(&mut body).now_or_never().transpose()? {
         // Most bodies have arrived with their head, and in one piece.
         Some(None) => return Ok(Read::default()),
@@ -45,7 +55,7 @@ pub(super) async fn read(budget: &Arc<BodyBudget>, user: &User, mut body: Payloa
         None => Bytes::new(),
     };
     // Boxed: few requests come here, and all would be as large as one that does.
-    let rest = Box::pin(rest(budget, user, first, &mut body));
+    let rest = Box::pin(rest(budgets, user, first, &mut body));
     match tokio::time::timeout(BODY_TIMEOUT, rest).await {
         Ok(Ok(read)) => Ok(read),
         Ok(Err(Refused { status, drain: false })) => Err(status),
@@ -70,7 +80,7 @@ impl From<Status> for Refused {
     }
 }
 
-async fn rest(budget: &Arc<BodyBudget>, user: &User, first: Bytes, body: &mut Payload) -> Result<Read, Refused> {
+async fn rest(budgets: Budgets<'_>, user: &User, first: Bytes, body: &mut Payload) -> Result<Read, Refused> {
     let drained = |status| Refused { status, drain: true };
     // How much there will be, if the client says so.
     let rest = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
@@ -80,8 +90,11 @@ async fn rest(budget: &Arc<BodyBudget>, user: &User, first: Bytes, body: &mut Pa
     }
     let size = known.unwrap_or(BODY_LIMIT).max(SMALL_BODY);
     let account = Account { name: &user.name, is_master: user.is_master() };
-    let room =
-        budget.room(&account, size).await.map_err(|NoRoom { waited, status }| Refused { status, drain: waited })?;
+    let room = budgets
+        .arriving
+        .room(&account, size)
+        .await
+        .map_err(|NoRoom { waited, status }| Refused { status, drain: waited })?;
     let mut bytes = Vec::new();
     // Most bodies come in one piece, which is taken as it is.
     let mut only = first;
@@ -101,7 +114,9 @@ async fn rest(budget: &Arc<BodyBudget>, user: &User, first: Bytes, body: &mut Pa
         bytes.extend_from_slice(&data);
     }
     let bytes = if bytes.is_empty() { only } else { bytes.into() };
-    Ok(Read { bytes, room: Some(room) })
+    let decoded = budgets.decoded.room_decoded(&account, &bytes).await;
+    let decoded = decoded.map_err(|NoRoom { status, .. }| Refused { status, drain: false })?;
+    Ok(Read { bytes, room: Some([room, decoded]) })
 }
 
 /// Makes place for `more` bytes: for as many as there are already, but not beyond the size that is expected.

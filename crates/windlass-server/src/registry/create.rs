@@ -200,7 +200,8 @@ fn restore_status(context: &Context, object: &mut Value) {
     if object.get("status").is_some() || context.served.custom {
         return;
     }
-    let Some(schema) = context.served.schema().properties.get("status") else { return };
+    let schema = context.served.schema();
+    let Some(schema) = schema.properties.get("status") else { return };
     let Some(default) = schema.default_value() else { return };
     if let (Ok(status), Value::Object(map)) = (normalize(default.clone(), schema), object) {
         map.insert("status".into(), status);

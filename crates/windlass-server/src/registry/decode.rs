@@ -27,7 +27,7 @@ pub(crate) fn object(context: &mut Context, validation: FieldValidation) -> Resu
         }
         status
     })?;
-    let (value, strict) = typed(context, decoded, expected, served.schema())?;
+    let (value, strict) = typed(context, decoded, expected, &served.schema())?;
     complain(context, validation, expected, strict)?;
     Ok(value)
 }
@@ -42,7 +42,7 @@ fn unknown_version(body: &[u8], format: Format, served: &Served) -> Vec<String> 
         if version.api_version.as_ref() == served.api_version() {
             return Vec::new();
         }
-        let unknown = prune::unknown_fields(&Value::Object(map), &version.schema);
+        let unknown = prune::unknown_fields(&Value::Object(map), &version.schema());
         return unknown.iter().map(|path| format!("unknown field {}", quote(path))).collect();
     }
     let known = ["apiVersion", "kind", "metadata"];

@@ -1,6 +1,8 @@
 //! Who writes through this request, in the terms of [`apply`](crate::apply).
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -10,9 +12,10 @@ use crate::apply::{self, Converted, Manager, Reset, Unconvertible, Versions};
 use crate::catalog::Served;
 use crate::object::{self, metadata_mut};
 use crate::registry::strategy::conversion;
+use crate::schema::Schema;
 use crate::status::Status;
 use crate::versions;
-use windlass_kinds::crd::{Conversion, CustomKind};
+use windlass_kinds::crd::{Conversion, CustomKind, CustomVersion};
 
 /// Notes who owns the fields that `object` changes. Both objects are in the form strategies handle.
 pub(super) async fn track(context: &Context, live: Option<&Value>, object: &mut Value, manager: &str) {
@@ -33,14 +36,14 @@ pub(super) async fn track(context: &Context, live: Option<&Value>, object: &mut 
 fn note(context: &Context, live: Option<&Value>, object: &mut Value, manager: &str) {
     let served = &context.served;
     if versions::is_stored(served) || served.custom {
-        with_manager(context, manager, |who| apply::update(served.schema(), live, object, who, context.now));
+        with_manager(context, manager, |who| apply::update(&served.schema(), live, object, who, context.now));
         return;
     }
     // Ownership is tracked in the version the client speaks.
     let live = live.map(|live| versions::handled_to_served(served, live));
     let mut view = versions::handled_to_served(served, object).into_owned();
     with_manager(context, manager, |who| {
-        apply::update(served.schema(), live.as_deref(), &mut view, who, context.now);
+        apply::update(&served.schema(), live.as_deref(), &mut view, who, context.now);
     });
     set_owners(object, object::metadata(&view).get("managedFields"));
 }
@@ -63,7 +66,7 @@ pub(super) fn apply(
     manager: &str,
     force: bool,
 ) -> Result<Value, Status> {
-    with_manager(context, manager, |who| apply::apply(context.served.schema(), live, applied, who, force, context.now))
+    with_manager(context, manager, |who| apply::apply(&context.served.schema(), live, applied, who, force, context.now))
 }
 
 fn with_manager<T>(context: &Context, name: &str, act: impl FnOnce(&Manager<'_>) -> T) -> T {
@@ -77,7 +80,7 @@ fn with_manager<T>(context: &Context, name: &str, act: impl FnOnce(&Manager<'_>)
         None => Reset::of_builtin(&served.group, &served.kind, subresource),
     };
     let api_version = served.api_version();
-    let versions = OtherVersions { served, conversions: &context.conversions };
+    let versions = OtherVersions { served, conversions: &context.conversions, schemas: OtherVersions::unread(served) };
     act(&Manager { name, api_version: &api_version, kind: &served.kind, subresource, reset, versions: &versions })
 }
 
@@ -138,6 +141,8 @@ impl Conversions {
 struct OtherVersions<'s> {
     served: &'s Served,
     conversions: &'s Conversions,
+    /// Those of a custom kind's versions that were needed so far.
+    schemas: Vec<OnceCell<Arc<Schema>>>,
 }
 
 impl Versions for OtherVersions<'_> {
@@ -156,17 +161,23 @@ impl Versions for OtherVersions<'_> {
 }
 
 impl OtherVersions<'_> {
+    fn unread(served: &Served) -> Vec<OnceCell<Arc<Schema>>> {
+        served.custom().map(|kind| kind.versions.iter().map(|_| OnceCell::new()).collect()).unwrap_or_default()
+    }
+
     /// Upstream's way is through the version of the request (`versionconverter.go`). Nothing is left out on it:
     /// an object with fields that the other version does not know cannot be read in it.
-    fn convert_custom<'v, 'o>(&self, kind: &'v CustomKind, object: &'o Value, api_version: &str) -> Converted<'o, 'v> {
-        let Some(version) = kind.versions.iter().find(|version| &*version.api_version == api_version) else {
+    fn convert_custom<'v, 'o>(&'v self, kind: &CustomKind, object: &'o Value, api_version: &str) -> Converted<'o, 'v> {
+        let of_version = |version: &CustomVersion| &*version.api_version == api_version;
+        let Some(index) = kind.versions.iter().position(of_version) else {
             let why = format!("request to convert CR to an invalid group/version: {api_version}");
             return Err(Unconvertible::Failed(Box::new(Status::unclassified(why))));
         };
+        let schema = self.schemas[index].get_or_init(|| kind.versions[index].schema());
         let own = self.served.api_version();
         let from = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         if from == api_version {
-            return Ok((Cow::Borrowed(object), &version.schema));
+            return Ok((Cow::Borrowed(object), schema));
         }
         let mut object = object.clone();
         metadata_mut(&mut object).remove("managedFields");
@@ -187,8 +198,8 @@ impl OtherVersions<'_> {
         }
         if !kind.preserve_unknown {
             let unfit = |why| Unconvertible::Failed(Box::new(Status::unclassified(why)));
-            apply::check_typed(&version.schema, &object).map_err(unfit)?;
+            apply::check_typed(schema, &object).map_err(unfit)?;
         }
-        Ok((Cow::Owned(object), &version.schema))
+        Ok((Cow::Owned(object), schema))
     }
 }

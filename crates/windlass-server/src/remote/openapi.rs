@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::Remotes;
+use crate::openapi::descriptions::DescribeDefinitions;
 use crate::openapi::v2::{self, Additions};
 use crate::resource::Resource;
 use crate::validation::access::Access as _;
@@ -148,10 +149,14 @@ pub(crate) fn converted_document<'a>(remotes: &'a Remotes, path: &str) -> Option
 }
 
 /// What these servers add to the document about `resources`, with other names where definitions of this server have theirs.
-pub(crate) fn additions<'a>(remotes: &Remotes, resources: impl IntoIterator<Item = &'a Resource>) -> Additions {
+pub(crate) fn additions<'a>(
+    remotes: &Remotes,
+    resources: impl IntoIterator<Item = &'a Resource>,
+    describe: Option<&DescribeDefinitions>,
+) -> Additions {
     let documents = || remotes.all().filter_map(|remote| remote.known.openapi_v2.as_deref());
     let names = documents().filter_map(|document| document.get("definitions")?.as_object()).flat_map(Map::keys);
-    let local = v2::definitions(resources, &names.cloned().collect());
+    let local = v2::definitions(resources, &names.cloned().collect(), describe);
     merged(documents(), &local)
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{RenderContext, encode, meta_version, object, sliced_metadata};
+use super::{RenderContext, encode, object, sliced_metadata};
 use crate::api::Api;
 use crate::catalog::Served;
 use crate::codec::negotiate::{Accepted, Format, Transform};
@@ -163,7 +163,7 @@ impl EventWriter {
             // To cut the metadata out takes no longer than to look it up.
             return event.await;
         }
-        let transform = accepted.transform().map(|(transform, version)| (transform, meta_version(version)));
+        let transform = accepted.transform().map(|(transform, version)| (transform, table::MetaVersion::of(version)));
         let is_table = matches!(transform, Some((Transform::Table, _)));
         let shape = Shape::Event {
             change,

@@ -4,6 +4,10 @@
 //! memory. Administrators (`system:masters`) have a share as well but do not depend on the total. A request says at
 //! its start how much it may take, and so never waits for more while it holds some. It waits for a moment if there is
 //! nothing left, and is then told to come back later.
+//!
+//! There are two budgets: one for bodies as they arrive, and one for what they take once they are decoded, which may be
+//! thirty times as much. A request takes room of the second while it has room of the first, and never the other way
+//! round, so that requests do not wait for one another in a circle.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,6 +23,14 @@ use crate::status::Status;
 const SHARE: usize = 32 << 20;
 /// What all bodies may take together.
 const TOTAL: usize = 128 << 20;
+/// What the decoded bodies of one user's requests may take. A body that would take more has it for itself.
+const DECODED_SHARE: usize = 64 << 20;
+/// What all decoded bodies may take together.
+const DECODED_TOTAL: usize = 192 << 20;
+/// What each value, key or separator of a body takes once it is decoded, with what is made of it on its way to the store.
+const DECODED_VALUE: usize = 96;
+/// What each byte takes where that is all that is known.
+const DECODED_BYTE: usize = 24;
 /// How many requests of one user may wait for their share.
 const WAITING: usize = 64;
 /// How long a request waits.
@@ -27,10 +39,17 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_AFTER: u32 = 1;
 
 /// See the module's introduction.
-#[derive(Default)]
 pub(crate) struct BodyBudget {
+    share: usize,
+    total: usize,
     state: Mutex<State>,
     released: Notify,
+}
+
+impl Default for BodyBudget {
+    fn default() -> Self {
+        Self { share: SHARE, total: TOTAL, state: Mutex::default(), released: Notify::default() }
+    }
 }
 
 #[derive(Default)]
@@ -70,6 +89,16 @@ pub(crate) struct NoRoom {
 }
 
 impl BodyBudget {
+    /// The budget of bodies that are decoded.
+    pub(crate) fn decoded() -> Self {
+        Self { share: DECODED_SHARE, total: DECODED_TOTAL, ..Self::default() }
+    }
+
+    /// Room for what a body is decoded to. Cancel-safe.
+    pub(crate) async fn room_decoded(self: &Arc<Self>, user: &Account<'_>, body: &[u8]) -> Result<Room, NoRoom> {
+        self.room(user, decoded_size(body).min(self.share)).await
+    }
+
     /// Room for `bytes` of a user's request. Cancel-safe.
     pub(crate) async fn room(self: &Arc<Self>, user: &Account<'_>, bytes: usize) -> Result<Room, NoRoom> {
         let mut waiting = None;
@@ -93,7 +122,7 @@ impl BodyBudget {
         let counts = !user.is_master;
         let mut state = self.state.lock();
         let own = state.users.get(user.name).map_or(0, |own| own.bytes);
-        if own + bytes > SHARE || (counts && state.total + bytes > TOTAL) {
+        if own + bytes > self.share || (counts && state.total + bytes > self.total) {
             return None;
         }
         if counts {
@@ -153,6 +182,16 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.budget.state.lock().release(&self.user, |own| own.waiting -= 1);
     }
+}
+
+/// About how much a body takes once it is decoded: texts little more than themselves, each value and each key a lot. Of
+/// protobuf nothing is known beforehand.
+fn decoded_size(body: &[u8]) -> usize {
+    if body.starts_with(b"k8s\0") {
+        return body.len() * DECODED_BYTE;
+    }
+    let separates = |byte: &&u8| matches!(byte, b'{' | b'[' | b',' | b':' | b'\n');
+    body.len() * 2 + body.iter().filter(separates).count() * DECODED_VALUE
 }
 
 fn no_room(waited: bool) -> NoRoom {
@@ -221,6 +260,27 @@ mod tests {
         assert!(budget.room(&user, 1).now_or_never().expect("no wait").is_err());
         waiting.pop();
         assert!(budget.room(&user, 1).now_or_never().is_none());
+    }
+
+    #[test]
+    fn small_values_are_expected_to_grow() {
+        let containers = br#"{"name":"c","image":"i"},"#.repeat(70_000);
+        assert!(decoded_size(&containers) > 15 * containers.len());
+        assert!(decoded_size(&vec![b'x'; MEGABYTE]) <= 2 * MEGABYTE);
+        assert_eq!(decoded_size(b"k8s\0abcd"), 8 * DECODED_BYTE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_grows_beyond_a_share_is_alone() {
+        let budget = Arc::new(BodyBudget::decoded());
+        let (user, other) = (user("busy"), user("other"));
+        let body = b"[[],".repeat(MEGABYTE);
+        assert!(decoded_size(&body) > DECODED_SHARE);
+        let first = budget.room_decoded(&user, &body).await.ok().expect("room for one");
+        assert!(budget.room_decoded(&user, &body).now_or_never().is_none());
+        assert!(budget.room_decoded(&other, &body).await.is_ok());
+        drop(first);
+        assert!(budget.room_decoded(&user, &body).now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]

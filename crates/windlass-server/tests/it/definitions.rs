@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 use windlass_server::Server;
 
-use crate::client::{create, get, post, send, start};
+use crate::client::{create, get, post, send, send_patch, start};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const LAMPS: &str = "/apis/example.com/v1/namespaces/default/lamps";
@@ -307,5 +307,85 @@ async fn a_kind_named_like_a_built_in_one_is_its_own() {
     assert_eq!(made["spec"], json!({"size": 1}));
     let refused = get(&server, "/apis/example.com/v1/slices?fieldSelector=spec.driver=a").await;
     assert_eq!((refused.code, refused.message()), (400, "field label not supported: spec.driver"));
+    server.stop().await.unwrap();
+}
+
+/// Definitions whose schemas have so many bytes that only some of them stay compiled.
+fn roomy(index: usize) -> Value {
+    let schema = json!({"type": "object", "properties": {
+        "colour": {"type": "string", "enum": ["red", "green"], "default": "red", "description": "d".repeat(600_000)},
+        "size": {"type": "integer", "x-kubernetes-validations": [{"rule": format!("self != {index}")}]},
+    }});
+    definition(&format!("lamps{index}"), &format!("Lamp{index}"), &schema, &Value::Null)
+}
+
+#[tokio::test]
+async fn schemas_that_are_dropped_still_hold() {
+    let server = start().await;
+    for index in 0..12 {
+        create(&server, DEFINITIONS, &roomy(index)).await;
+    }
+    let schemas = &server.api().schemas;
+    assert_eq!(schemas.count(), 0, "nothing is compiled before it is needed");
+    for round in 0..2 {
+        for index in 0..12 {
+            let objects = format!("/apis/example.com/v1/namespaces/default/lamps{index}");
+            let lamp = |name: &str, more: &Value| {
+                let mut lamp = lamp(name, more);
+                lamp["kind"] = format!("Lamp{index}").into();
+                lamp
+            };
+            let created = create(&server, &objects, &lamp(&format!("a{round}"), &json!({"unknown": 1}))).await;
+            assert_eq!((&created["colour"], created.get("unknown")), (&"red".into(), None));
+            let refused = post(&server, &objects, &lamp("b", &json!({"colour": "blue"}))).await;
+            assert!(refused.message().contains("supported values"), "{}", refused.message());
+            let refused = post(&server, &objects, &lamp("b", &json!({"size": index}))).await;
+            assert!(refused.message().contains("failed rule"), "{}", refused.message());
+            assert!(schemas.count() <= 7, "{} schemas are compiled", schemas.count());
+        }
+    }
+    schemas.sweep();
+    schemas.sweep();
+    assert_eq!(schemas.count(), 0);
+    let listed = get(&server, "/apis/example.com/v1/namespaces/default/lamps0").await.body;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 2);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn documents_about_definitions_keep_no_schema() {
+    let server = start().await;
+    let crd =
+        definition("lamps", "Lamp", &json!({"type": "object", "properties": {"on": {"type": "boolean"}}}), &json!({}));
+    create(&server, DEFINITIONS, &crd).await;
+    let document = get(&server, "/openapi/v3/apis/example.com/v1").await.body;
+    assert_eq!(document["components"]["schemas"]["com.example.v1.Lamp"]["properties"]["on"]["type"], "boolean");
+    assert_eq!(server.api().schemas.count(), 0);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_tag_of_a_document_changes_with_its_definitions() {
+    let server = start().await;
+    let tag = async || {
+        let index = get(&server, "/openapi/v3").await.body;
+        index["paths"]["apis/example.com/v1"]["serverRelativeURL"].as_str().unwrap_or_default().to_owned()
+    };
+    let schema = |field: &str| json!({"type": "object", "properties": {field: {"type": "boolean"}}});
+    create(&server, DEFINITIONS, &definition("lamps", "Lamp", &schema("on"), &json!({}))).await;
+    let first = tag().await;
+    create(&server, DEFINITIONS, &definition("cups", "Cup", &schema("full"), &json!({}))).await;
+    let second = tag().await;
+    let patch = json!({"spec": definition("lamps", "Lamp", &schema("lit"), &json!({}))["spec"]});
+    let path = format!("{DEFINITIONS}/lamps.example.com");
+    let changed = send_patch(&server, &path, "application/merge-patch+json", &patch).await;
+    assert_eq!(changed.code, 200, "{}", changed.message());
+    let third = tag().await;
+    assert!(!first.is_empty() && first != second && second != third, "{first} {second} {third}");
+    assert!(
+        get(&server, &third).await.body["components"]["schemas"]["com.example.v1.Lamp"]["properties"]
+            .get("lit")
+            .is_some()
+    );
     server.stop().await.unwrap();
 }

@@ -144,7 +144,7 @@ proptest! {
         prop_assert!(same(&parse(&bytes).unwrap().value, &value));
         prop_assert!(serde_json::from_slice::<Value>(&bytes).is_ok());
         let mut indented = Vec::new();
-        crate::codec::write::indent(&bytes, &mut indented);
+        crate::codec::write::indent(&bytes, 0, &mut indented);
         prop_assert_eq!(parse(&indented).unwrap().value, parse(&bytes).unwrap().value);
     }
 }

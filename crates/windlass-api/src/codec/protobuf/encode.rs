@@ -52,9 +52,14 @@ fn element(field: &Field, item: &Value, out: &mut Vec<u8>) {
 
 /// Writes a field with a length.
 pub(super) fn bytes(number: u32, content: &[u8], out: &mut Vec<u8>) {
-    tag(number, 2, out);
-    varint(content.len() as u64, out);
+    bytes_head(number, content.len(), out);
     out.extend_from_slice(content);
+}
+
+/// Writes what comes before the content of a field with a length.
+pub(super) fn bytes_head(number: u32, length: usize, out: &mut Vec<u8>) {
+    tag(number, 2, out);
+    varint(length as u64, out);
 }
 
 /// Writes a field with a length that is known only once its content is written.

@@ -773,9 +773,9 @@ proptest::proptest! {
             kind.decode(value, version);
             version.default(value);
         }
-        let mut errors = FieldErrors::default();
-        crate::schema::validate::validate_update(&object, &old, &version.schema, "", &mut errors);
-        crate::schema::validate::list_type::validate(&object, &version.schema, &mut errors);
-        crate::schema::validate::embedded::validate(&object, &version.schema, &Path::root(), &mut errors);
+        let (mut errors, schema) = (FieldErrors::default(), version.schema());
+        crate::schema::validate::validate_update(&object, &old, &schema, "", &mut errors);
+        crate::schema::validate::list_type::validate(&object, &schema, &mut errors);
+        crate::schema::validate::embedded::validate(&object, &schema, &Path::root(), &mut errors);
     }
 }

@@ -197,7 +197,7 @@ fn apply(
     let applied = match served.custom() {
         Some(custom) if !request.is_view => {
             let version = custom.version(&served.version).unwrap_or_else(|| custom.storage_version());
-            crate::apply::apply_partial(&version.schema, &mut object, &configuration)
+            crate::apply::apply_partial(&version.schema(), &mut object, &configuration)
         }
         _ => {
             let schema = builtin::by_kind(&kind.group, &kind.version, &kind.kind).map(builtin::definition);

@@ -104,11 +104,7 @@ fn kinds(snapshot: &Snapshot, spec: &Value) -> Vec<Matched> {
 
 /// The type of a kind's objects.
 fn root(served: &Served) -> Type {
-    let schema = match served.custom() {
-        Some(kind) => &*kind.version(&served.version).unwrap_or_else(|| kind.storage_version()).schema,
-        None => served.schema(),
-    };
-    let mut declared = object(schema, &served.kind, &mut Vec::new());
+    let mut declared = object(&served.schema_once(), &served.kind, &mut Vec::new());
     if served.custom().is_some() {
         let metadata = object(builtin::object_meta(), &format!("{}.metadata", served.kind), &mut Vec::new());
         for (name, ty) in [("apiVersion", Type::String), ("kind", Type::String), ("metadata", metadata)] {

@@ -113,7 +113,8 @@ impl<'d> PatchRequest<'d> {
         context: &Context,
         live: Option<&Value>,
     ) -> Result<(Value, Vec<String>), Status> {
-        let subject = Subject { expected: Expected::from(&context.served.resource), schema: context.served.schema() };
+        let schema = context.served.schema();
+        let subject = Subject { expected: Expected::from(&context.served.resource), schema: &schema };
         let (mut object, tolerated) = self.patched(context, subject, live)?;
         if let Some(live) = live.filter(|_| self.changes_only_status(context)) {
             restore_rest(live, &mut object);

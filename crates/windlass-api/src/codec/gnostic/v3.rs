@@ -7,14 +7,15 @@ use serde_json::Value;
 use super::{Message, entries, items, named, one_of};
 
 /// A document in the making.
-pub(in crate::openapi) struct Document {
+pub struct Document {
     head: Message,
     paths: Message,
     schemas: Message,
 }
 
 impl Document {
-    pub(in crate::openapi) fn new(title: &str, version: &str) -> Self {
+    /// A document about an API.
+    pub fn new(title: &str, version: &str) -> Self {
         let mut info = Message::default();
         info.text(1, title);
         info.text(6, version);
@@ -24,15 +25,19 @@ impl Document {
         Self { head, paths: Message::default(), schemas: Message::default() }
     }
 
-    pub(in crate::openapi) fn path(&mut self, path: &str, item: &Value) {
+    /// Adds a path.
+    pub fn path(&mut self, path: &str, item: &Value) {
         self.paths.message(1, &named(path, &path_item(item)));
     }
 
-    pub(in crate::openapi) fn schema(&mut self, name: &str, schema: &Value) {
+    /// Adds a schema.
+    pub fn schema(&mut self, name: &str, schema: &Value) {
         self.schemas.message(1, &named(name, &schema_or_reference(schema)));
     }
 
-    pub(in crate::openapi) fn finish(self) -> Vec<u8> {
+    /// The whole document.
+    #[must_use]
+    pub fn finish(self) -> Vec<u8> {
         let mut bearer = Message::default();
         bearer.text(1, "apiKey");
         bearer.text(2, "Bearer Token authentication");

@@ -1,22 +1,23 @@
 //! The protobuf encoding of an OpenAPI document, here that of v2, as `gnostic-models/openapiv2` defines it.
 //!
 //! Field numbers are those of `OpenAPIv2.proto`. The input is the JSON form, one path or definition at a time;
-//! only what this server writes is understood. Values of unknown shape (defaults, enums, extensions) travel as
+//! only what the server writes is understood. Values of unknown shape (defaults, enums, extensions) travel as
 //! YAML text, for which JSON serves.
 
 use serde_json::{Map, Value};
 
-pub(super) mod v3;
+pub mod v3;
 
 /// A document in the making.
-pub(super) struct Document {
+pub struct Document {
     head: Message,
     paths: Message,
     definitions: Message,
 }
 
 impl Document {
-    pub(super) fn new(title: &str, version: &str) -> Self {
+    /// A document about an API.
+    pub fn new(title: &str, version: &str) -> Self {
         let mut info = Message::default();
         info.text(1, title);
         info.text(2, version);
@@ -26,15 +27,19 @@ impl Document {
         Self { head, paths: Message::default(), definitions: Message::default() }
     }
 
-    pub(super) fn path(&mut self, path: &str, item: &Value) {
+    /// Adds a path.
+    pub fn path(&mut self, path: &str, item: &Value) {
         self.paths.message(2, &named(path, &path_item(item)));
     }
 
-    pub(super) fn definition(&mut self, name: &str, definition: &Value) {
+    /// Adds a definition.
+    pub fn definition(&mut self, name: &str, definition: &Value) {
         self.definitions.message(1, &named(name, &schema(definition)));
     }
 
-    pub(super) fn finish(self) -> Vec<u8> {
+    /// The whole document.
+    #[must_use]
+    pub fn finish(self) -> Vec<u8> {
         let mut out = self.head;
         out.message(8, &self.paths);
         out.message(9, &self.definitions);
