@@ -21,11 +21,14 @@ use windlass_server::Server;
 
 use crate::is_ready;
 
+/// The environments of containers, by their names.
+type Environments = BTreeMap<String, Vec<(String, String)>>;
+
 /// A simulation that takes note of the environments of its containers.
 #[derive(Clone, Default)]
 struct Recorder {
     simulation: Simulation,
-    environments: Arc<Mutex<BTreeMap<String, Vec<(String, String)>>>>,
+    environments: Arc<Mutex<Environments>>,
 }
 
 impl Runtime for Recorder {
