@@ -360,7 +360,9 @@ impl<'a> Loop<'a> {
                 self.spawn(move |cluster| async move { Input::Applied(cluster.apply(&files).await) });
             }
             Action::Delete { objects } => {
-                objects.iter().for_each(|sample| self.board.forget(sample));
+                for sample in &objects {
+                    self.board.forget(sample);
+                }
                 self.spawn(move |cluster| async move {
                     let deleted = cluster.delete(&objects).await;
                     let result = deleted.map(|()| objects).map_err(|error| output::with_causes(&error));

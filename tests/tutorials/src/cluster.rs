@@ -55,8 +55,14 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start(commands: &Commands, project: &Path) -> Result<Self> {
+        Self::start_with(commands, project, "").await
+    }
+
+    /// The same with more arguments of `windlass up`.
+    pub(crate) async fn start_with(commands: &Commands, project: &Path, more: &str) -> Result<Self> {
         let kubeconfig = project.with_extension("kubeconfig");
-        let args = format!("up --foreground --ephemeral --listen 127.0.0.1:0 --kubeconfig {}", kubeconfig.display());
+        let args =
+            format!("up --foreground --ephemeral --listen 127.0.0.1:0 --kubeconfig {} {more}", kubeconfig.display());
         let mut command = commands.windlass(project, &args);
         let mut process = Process::spawn("cluster", command.env("RUST_LOG", "warn").stdout(Stdio::piped()))?;
         let stdout = process.child.stdout.take().context("the output is piped")?;

@@ -1,6 +1,7 @@
 //! The tutorials of the book: what they say is typed, and what they say is seen.
 
 mod page;
+mod pods;
 mod reader;
 
 use std::path::{Path, PathBuf};
@@ -76,6 +77,9 @@ pub(crate) const ALL: [Tutorial; 5] = [
         has_service: true,
     },
 ];
+
+/// The tutorial whose operator also runs in pods: with webhooks, which the API server reaches there, and objects of its own.
+const IN_PODS: &str = "myk8soperator";
 
 /// A page with commands, and where its reader begins.
 pub(crate) struct Page {
@@ -191,7 +195,8 @@ impl Tutorial {
         commands.succeeds(&project, &format!("uninstall --yes {config}"))?;
         operator.stop()?;
         self.deploy(commands, &project, &config)?;
-        cluster.stop()
+        cluster.stop()?;
+        if self.name == IN_PODS { self.deploy_in_pods(commands, &project).await } else { Ok(()) }
     }
 
     /// The operator ran with the very rules that `windlass manifests` has written.

@@ -64,9 +64,8 @@ fn rust(check: &'static str, answer: Answer) -> Finding {
 
 /// A part of Rust that is not there, or that `rustup` has in its place without a tool chain behind it.
 fn no_rust(check: &'static str, answer: Answer) -> Finding {
-    let why = match answer {
-        Answer::Failed(why) => why,
-        _ => return Finding::broken(check, "not found", "install Rust: https://rustup.rs"),
+    let Answer::Failed(why) = answer else {
+        return Finding::broken(check, "not found", "install Rust: https://rustup.rs");
     };
     let remedy = if why.contains("no default") {
         "rustup default stable"
