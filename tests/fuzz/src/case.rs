@@ -29,6 +29,7 @@ pub(crate) static PANICKED: AtomicUsize = AtomicUsize::new(0);
 const OWN: &[&str] = &[
     "/registry/apiextensions.k8s.io/",
     "/registry/apiregistration.k8s.io/",
+    "/registry/clusterroles/",
     "/registry/flowschemas/",
     "/registry/prioritylevelconfigurations/",
     "/registry/leases/kube-system/",

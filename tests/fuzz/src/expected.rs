@@ -53,9 +53,19 @@ pub(crate) const INTERNAL: &[Internal] = &[
         condition: "a strategic patch has a value of another type",
     },
     Internal {
-        words: "expected a slice, but received",
+        words: "expected a []interface {}, but received a",
         file: "staging/src/k8s.io/apimachinery/pkg/util/mergepatch/errors.go",
-        condition: "a strategic patch has a value of another type",
+        condition: "a directive for a list stands beside a value that is none",
+    },
+    Internal {
+        words: "The order in patch list:",
+        file: "staging/src/k8s.io/apimachinery/pkg/util/strategicpatch/patch.go",
+        condition: "$setElementOrder has other items than the list that is patched",
+    },
+    Internal {
+        words: "merging an object in json but data type is not struct",
+        file: "staging/src/k8s.io/apimachinery/third_party/forked/golang/json/fields.go",
+        condition: "a directive of strategic patches stands in a map",
     },
     Internal {
         words: "unknown patch type: ",
