@@ -185,6 +185,11 @@ fn libraries() {
             "ip('1.2.3')",
             "error: IP Address \"1.2.3\" parse error during conversion from string: ParseAddr(\"1.2.3\"): IPv4 address too short",
         ),
+        (
+            "cidr('10.0.0.0/300')",
+            "error: network address parse error during conversion from string: network address parse error during conversion \
+             from string: netip.ParsePrefix(\"10.0.0.0/300\"): prefix length out of range",
+        ),
         ("semver('1.2.3').isLessThan(semver('1.2.4')) && semver('v1.2', true).minor() == 2", "true"),
         ("isSemver('1.2') || !isSemver('1.2.3-rc.1+b')", "false"),
         ("format.dns1123Label().validate('a') == optional.none() && format.named('uuid').hasValue()", "true"),

@@ -290,7 +290,9 @@ fn invalid_options(kind: &str, errors: &FieldErrors) -> Status {
 
 /// A whole number, with Go's words when it is not one.
 pub(crate) fn parse_int(text: &str) -> Result<i64, String> {
-    text.parse().map_err(|error: std::num::ParseIntError| {
+    // Go takes no sign.
+    let digits = if text.starts_with('+') { "" } else { text };
+    digits.parse().map_err(|error: std::num::ParseIntError| {
         let why = match error.kind() {
             std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => "value out of range",
             _ => "invalid syntax",
@@ -301,7 +303,9 @@ pub(crate) fn parse_int(text: &str) -> Result<i64, String> {
 
 /// A revision, with Go's words when it is not one.
 pub(crate) fn parse_revision(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|error: std::num::ParseIntError| {
+    // Go takes no sign.
+    let digits = if text.starts_with('+') { "" } else { text };
+    digits.parse().map_err(|error: std::num::ParseIntError| {
         let why = match error.kind() {
             std::num::IntErrorKind::PosOverflow => "value out of range",
             _ => "invalid syntax",

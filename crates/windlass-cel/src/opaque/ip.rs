@@ -156,12 +156,12 @@ pub(crate) fn parse_cidr(text: &str) -> Result<Cidr, String> {
     }
     let plain = bits.bytes().all(|b| b.is_ascii_digit()) && !(bits.len() > 1 && bits.starts_with('0'));
     let most = if address.is_ipv4() { 32 } else { 128 };
-    match bits.parse::<u8>() {
-        Ok(bits) if plain && bits <= most => {
+    match bits.parse::<i64>() {
+        Ok(length) if plain && length <= most => {
             if is_mapped(&address) {
                 return Err(format!("{outer}: IPv4-mapped IPv6 address {} is not allowed", quote(text)));
             }
-            Ok(Cidr { address, bits })
+            Ok(Cidr { address, bits: length as u8 })
         }
         Ok(_) if plain => Err(refuse("prefix length out of range".to_owned())),
         _ => Err(refuse(format!("bad bits after slash: {}", quote(bits)))),

@@ -216,11 +216,8 @@ pub fn validate_binding(binding: &Value, errors: &mut FieldErrors) {
     if !kind.is_empty() && kind != "Node" {
         errors.push(FieldError::not_supported(&path.child("kind"), kind, &["Node", "<empty>"]));
     }
-    let name = target.text("name");
-    if name.is_empty() {
+    if target.text("name").is_empty() {
         errors.push(FieldError::required(&path.child("name"), ""));
-    } else if kind.is_empty() || kind == "Node" {
-        values::invalid_for_each(&path.child("name"), name, names::subdomain(name), errors);
     }
 }
 

@@ -515,7 +515,9 @@ fn check_log_options(context: &Context) -> Result<(), Status> {
 
 fn check_ports(context: &Context) -> Result<(), Status> {
     for port in context.query.all("ports").flat_map(|ports| ports.split(',')) {
-        if let Err(error) = port.parse::<u16>() {
+        // Go takes no sign.
+        let digits = if port.starts_with('+') { "" } else { port };
+        if let Err(error) = digits.parse::<u16>() {
             let why = match error.kind() {
                 std::num::IntErrorKind::PosOverflow => "value out of range",
                 _ => "invalid syntax",

@@ -14,7 +14,7 @@ use crate::admission::{self, Act};
 use crate::codec::typed::normalize;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
-use crate::options::WriteOptions;
+use crate::options::{WriteOptions, parse_revision};
 use crate::registry::strategy::Strategy;
 use crate::registry::strategy::certificate;
 use crate::status::Status;
@@ -135,7 +135,7 @@ pub(super) async fn store_new(
 /// What is not stored yet has no version. Upstream's store says so, and is not asked in a dry run; what is no number it
 /// does not look at.
 fn unversioned(object: &Value) -> Result<(), Status> {
-    if object::text(object, "resourceVersion").parse::<u64>().unwrap_or_default() == 0 {
+    if parse_revision(object::text(object, "resourceVersion")).unwrap_or_default() == 0 {
         return Ok(());
     }
     Err(Status::unclassified("resourceVersion should not be set on objects to be created"))

@@ -211,7 +211,7 @@ impl View for ScaleView<'_> {
     fn write(&self, object: &mut Value, view: &Value) -> Result<(), Status> {
         let replicas = replicas(view)?.into();
         if let Some(paths) = custom_paths(self.served)? {
-            return paths.set(object, replicas).map_err(Status::internal);
+            return paths.set(object, replicas).map_err(Status::unclassified);
         }
         validate(view, object::name(object))?;
         builtin::set(object, replicas);
@@ -230,7 +230,7 @@ fn read(context: &Context, live: &Value) -> Result<Value, Status> {
 /// The scale of an object, and what a read fails with if the object does not say how many replicas it wants.
 fn scale_of(served: &Served, live: &Value) -> Result<(Value, Option<String>), Status> {
     let Some(paths) = custom_paths(served)? else { return Ok((builtin::get(live), None)) };
-    let scale = paths.get(live).map_err(Status::internal)?;
+    let scale = paths.get(live).map_err(Status::unclassified)?;
     Ok((scale.object, (!scale.found).then(|| paths.missing())))
 }
 
@@ -275,7 +275,7 @@ fn put_back(context: &Context, scale: &Value, object: &mut Value, is_put: bool) 
         if replicas == UNSET {
             return Err(Status::bad_request(paths.cannot_be_empty()));
         }
-        paths.set(object, replicas.into()).map_err(Status::internal)?;
+        paths.set(object, replicas.into()).map_err(Status::unclassified)?;
         if !revision.is_empty() {
             metadata_mut(object).insert("resourceVersion".into(), revision.into());
         }

@@ -266,3 +266,22 @@ async fn malformed_requests_are_no_failures_of_the_server() {
     assert!(wrong.is_empty(), "{} failures of the server:\n{}", wrong.len(), wrong.join("\n"));
     server.stop().await.unwrap();
 }
+
+/// `strconv.ParseUint` takes no sign.
+#[tokio::test]
+async fn a_revision_with_a_sign_is_no_number() {
+    let server = start().await;
+    let mut map = create(&server, CONFIG_MAPS, &json!({"metadata": {"name": "a"}})).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    map["metadata"]["resourceVersion"] = format!("+{}", map["metadata"]["resourceVersion"].as_str().unwrap()).into();
+    let refused = send(&server, Method::PUT, &path, &map).await;
+    assert_eq!(refused.code, 500, "{}", refused.body);
+    assert!(refused.message().starts_with("strconv.ParseUint: parsing \"+"), "{}", refused.body);
+    let refused = get(&server, &format!("{path}?resourceVersion=%2B1")).await;
+    let why = r#"resourceVersion: Invalid value: "+1": strconv.ParseUint: parsing "+1": invalid syntax"#;
+    assert_eq!((refused.code, refused.message()), (500, why));
+    // A create looks at numbers only.
+    let unnumbered = json!({"metadata": {"name": "b", "resourceVersion": "+1"}});
+    assert_eq!(post(&server, CONFIG_MAPS, &unnumbered).await.code, 201);
+    server.stop().await.unwrap();
+}

@@ -38,6 +38,11 @@ async fn a_log_is_of_a_container_and_empty_before_there_is_a_node() {
         ("one/exec?command=ls", 400, "pod one does not have a host assigned"),
         ("two/portforward", 400, "pod two does not have a host assigned"),
         ("two/portforward?ports=x", 400, "cannot convert to []int32: strconv.ParseUint: parsing \"x\": invalid syntax"),
+        (
+            "two/portforward?ports=%2B80",
+            400,
+            "cannot convert to []int32: strconv.ParseUint: parsing \"+80\": invalid syntax",
+        ),
     ] {
         let answer = get(&server, &format!("{PODS}/{path}")).await;
         assert_eq!((answer.code, answer.message()), (code, message), "{path}");

@@ -161,6 +161,27 @@ async fn a_wrong_patch_of_a_custom_resources_scale_changes_nothing() {
     server.stop().await.unwrap();
 }
 
+/// `scaleFromCustomResource` and `SetNestedField` fail with errors that upstream does not classify.
+#[tokio::test]
+async fn a_scale_of_a_wrong_type_is_refused_in_plain_words() {
+    let server = start_with_lamp().await;
+    let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/lamps.example.com";
+    let path = format!("{LAMPS}/a/scale");
+    let moved = json!([{"op": "replace", "path": "/spec/versions/0/subresources/scale/specReplicasPath",
+        "value": ".spec.wanted"}]);
+    assert_eq!(send_patch(&server, definition, JSON, &moved).await.code, 200);
+    let why = ".spec.wanted accessor error: map[lit:2] is of the type map[string]interface {}, expected int64";
+    let answer = crate::client::eventually(&server, &path, |answer| answer.code == 500).await;
+    assert_eq!(
+        answer,
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 500,
+        "message": why})
+    );
+    let answer = send(&server, Method::PUT, &path, &scale("a", 3)).await;
+    assert_eq!((answer.code, answer.message()), (500, why));
+    server.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_scale_that_is_put_is_that_of_the_path() {
     let server = start_with_web(3).await;
