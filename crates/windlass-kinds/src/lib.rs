@@ -2,7 +2,7 @@
 //!
 //! A kind is its schema and, for what a schema cannot say, a [`Strategy`](strategy::Strategy): [`strategy_of`] finds it.
 //! [`resource::builtins`] says which resources there are, [`table`] what `kubectl get` prints of them, [`quota`] what their
-//! objects use of the things that quotas limit, [`references`] what a pod names. [`crd`] is the same for custom kinds: what a
+//! objects use of the things that quotas limit, [`references`] what a pod names, [`pod_security`] what it may ask for. [`crd`] is the same for custom kinds: what a
 //! definition says, and how objects of its kind behave.
 //!
 //! ```
@@ -29,6 +29,7 @@ use windlass_api::{codec, field, object, patch, rules, schema, status, validatio
 use windlass_cel as cel;
 
 pub mod crd;
+pub mod pod_security;
 pub mod quota;
 pub mod references;
 pub mod resource;

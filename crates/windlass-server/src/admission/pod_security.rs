@@ -1,26 +1,21 @@
 //! Upstream's plugin PodSecurity: what pods of a namespace may ask for is said by labels of the namespace.
 //!
 //! Pods that violate what is enforced are refused; the author of a pod, or of a workload that makes pods, is warned of what
-//! violates the level `warn`. What violates the level `audit` is logged. Labels that cannot be read are refused where a
-//! namespace is written. The checks are pure functions in `evaluate`, `baseline` and `restricted`.
+//! violates the level `warn`. What violates the level `audit` is in the event of the request. Labels that cannot be read are
+//! refused where a namespace is written. The checks are `windlass-kinds`' ([`windlass_kinds::pod_security`]).
 
-mod baseline;
 mod configuration;
-mod evaluate;
 mod existing;
-mod policy;
-mod restricted;
-#[cfg(test)]
-mod tests;
 
 pub use configuration::PodSecurity;
-pub use policy::{PodSecurityLevel, PodSecurityPolicy, PodSecurityStandard, PodSecurityVersion};
+pub use windlass_kinds::pod_security::{PodSecurityLevel, PodSecurityPolicy, PodSecurityStandard, PodSecurityVersion};
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::Value;
+use windlass_kinds::pod_security::{self as standards, Pod, Verdict, Violation, details, is_significant, is_stricter};
 use windlass_store::Range;
 
 use super::Act;
@@ -31,13 +26,18 @@ use crate::object;
 use crate::registry::Context;
 use crate::status::Status;
 use crate::validation::access::Access as _;
-use evaluate::{Pod, Violation, details, evaluate};
 
 /// Looking at the pods of a namespace takes at most this long.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Subresources of pods that do not change what a pod may do.
 const IGNORED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+
+/// What is added to the event of a request.
+const ENFORCE_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
+const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
+const EXEMPT: &str = "pod-security.kubernetes.io/exempt";
+const ERROR: &str = "pod-security.kubernetes.io/error";
 
 /// Judges a write of a namespace, a pod or a workload; any other passes.
 pub(super) async fn validate(
@@ -100,11 +100,6 @@ async fn namespace(context: &mut Context, object: &Value, old: Option<&Value>) -
     Ok(())
 }
 
-/// Whether pods that met the old standard may violate the new one.
-fn is_stricter(new: PodSecurityStandard, old: PodSecurityStandard) -> bool {
-    new != old && new.level != PodSecurityLevel::Privileged && !(new.version == old.version && new.level <= old.level)
-}
-
 /// What users of an exempt namespace are told about labels that have no effect.
 fn ignored(configuration: &PodSecurity, name: &str, policy: &PodSecurityPolicy, labels: &Value) -> Option<String> {
     if policy.allows_everything() || policy.is_equivalent(&configuration.defaults) {
@@ -112,7 +107,7 @@ fn ignored(configuration: &PodSecurity, name: &str, policy: &PodSecurityPolicy, 
     }
     let modes = [("enforce", policy.enforce), ("audit", policy.audit), ("warn", policy.warn)];
     let is_labelled = |mode: &str| {
-        let key = format!("{}{mode}", policy::PREFIX);
+        let key = format!("{}{mode}", standards::PREFIX);
         labels.has(&key) || labels.has(&format!("{key}-version"))
     };
     let shown = modes
@@ -131,18 +126,20 @@ async fn pod(context: &mut Context, pod: &Value, old: Option<&Value>) -> Result<
     if IGNORED.contains(&context.subresource()) || is_exempt(context) {
         return Ok(());
     }
-    let Some(policy) = policy_of(context).await? else {
+    let Some((policy, errors)) = policy_of(context).await? else {
         let why = format!("failed to lookup namespace {}", quote(context.namespace()));
         return Err(Status::internal(why));
     };
-    if policy.allows_everything() || old.is_some_and(|old| !is_significant(pod, old)) {
+    if errors.is_empty() && policy.allows_everything() {
+        context.annotations.add(ENFORCE_POLICY, || PodSecurityStandard::default().to_string());
         return Ok(());
     }
-    if context.api.pod_security.exempts_runtime_class(pod.at("spec").text("runtimeClassName")) {
+    if old.is_some_and(|old| !is_significant(pod, old)) || is_exempt_class(context, pod) {
         return Ok(());
     }
     let verdict = Verdict::of(&policy, Pod::new(pod), true);
-    audit(context, pod, &policy, &verdict);
+    context.annotations.add(ENFORCE_POLICY, || policy.enforce.to_string());
+    audit(context, &policy, &errors, &verdict);
     if let Some(violations) = verdict.enforced {
         let standard = quote(&policy.enforce.to_string());
         let why = format!("violates PodSecurity {standard}: {}", details(&violations));
@@ -165,12 +162,13 @@ async fn workload(context: &mut Context, object: &Value) -> Result<(), Status> {
     if template.is_null() {
         return Ok(());
     }
-    let Some(policy) = policy_of(context).await? else { return Ok(()) };
-    if context.api.pod_security.exempts_runtime_class(template.at("spec").text("runtimeClassName")) {
+    let Some((policy, errors)) = policy_of(context).await? else { return Ok(()) };
+    let is_silent = [policy.audit, policy.warn].iter().all(|one| one.level == PodSecurityLevel::Privileged);
+    if (errors.is_empty() && is_silent) || is_exempt_class(context, template) {
         return Ok(());
     }
     let verdict = Verdict::of(&policy, Pod::new(template), false);
-    audit(context, object, &policy, &verdict);
+    audit(context, &policy, &errors, &verdict);
     context.warnings.extend(verdict.warned.map(|violations| would_violate(policy.warn, &violations)));
     Ok(())
 }
@@ -179,66 +177,71 @@ fn would_violate(standard: PodSecurityStandard, violations: &[Violation]) -> Str
     format!("would violate PodSecurity {}: {}", quote(&standard.to_string()), details(violations))
 }
 
-/// Logs what violates the audited level.
-fn audit(context: &Context, object: &Value, policy: &PodSecurityPolicy, verdict: &Verdict) {
+/// Adds what violates the audited level to the event of the request, and what is wrong with the labels of the namespace.
+fn audit(context: &Context, policy: &PodSecurityPolicy, errors: &FieldErrors, verdict: &Verdict) {
+    if !errors.is_empty() {
+        context.annotations.add(ERROR, || format!("Failed to parse policy: {errors}"));
+    }
     if let Some(violations) = &verdict.audited {
-        let (namespace, name) = (context.namespace(), object::name(object));
-        let (resource, violations) = (&*context.served.plural, would_violate(policy.audit, violations));
-        tracing::info!(resource, namespace, name, user = %context.user.name, violations, "pod security audit");
+        context.annotations.add(AUDIT_VIOLATIONS, || would_violate(policy.audit, violations));
     }
 }
 
 /// Whether the namespace or the user is not judged.
 fn is_exempt(context: &Context) -> bool {
     let configuration = &context.api.pod_security;
-    configuration.exempts_namespace(context.namespace()) || configuration.exempts_user(&context.user.name)
+    let why = if configuration.exempts_namespace(context.namespace()) {
+        "namespace"
+    } else if configuration.exempts_user(&context.user.name) {
+        "user"
+    } else {
+        return false;
+    };
+    context.annotations.add(EXEMPT, || why.to_owned());
+    true
 }
 
-/// The policy of the namespace of the request; `None` if there is no such namespace.
-async fn policy_of(context: &Context) -> Result<Option<PodSecurityPolicy>, Status> {
+/// Whether pods of the runtime class of a pod or a template are not judged.
+fn is_exempt_class(context: &Context, pod: &Value) -> bool {
+    let exempt = context.api.pod_security.exempts_runtime_class(pod.at("spec").text("runtimeClassName"));
+    if exempt {
+        context.annotations.add(EXEMPT, || "runtimeClass".to_owned());
+    }
+    exempt
+}
+
+/// The policy of the namespace of the request, and what is wrong with its labels; `None` if there is no such namespace.
+async fn policy_of(context: &Context) -> Result<Option<(PodSecurityPolicy, FieldErrors)>, Status> {
     let key = format!("/registry/namespaces/{}", context.namespace());
     let entry = context.api.store.get(key.as_bytes()).await.map_err(Status::internal)?;
     Ok(entry.map(|entry| {
-        let labels: Vec<_> = peek::labels(&entry.value).filter(|(key, _)| key.starts_with(policy::PREFIX)).collect();
+        let labels: Vec<_> = peek::labels(&entry.value).filter(|(key, _)| key.starts_with(standards::PREFIX)).collect();
         let find = |key: &str| labels.iter().find(|(name, _)| name == key).map(|(_, value)| &**value);
-        PodSecurityPolicy::of(find, context.api.pod_security.defaults).0
+        PodSecurityPolicy::of(find, context.api.pod_security.defaults)
     }))
 }
 
-/// What a policy has against a pod, by mode.
-#[derive(Debug, PartialEq, Eq)]
-struct Verdict {
-    enforced: Option<Vec<Violation>>,
-    audited: Option<Vec<Violation>>,
-    warned: Option<Vec<Violation>>,
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
 
-impl Verdict {
-    /// Judges a pod, or the template of a workload, of which nothing is enforced. A pod that is refused needs no warning.
-    fn of(policy: &PodSecurityPolicy, pod: Pod<'_>, enforce: bool) -> Self {
-        let found = |standard| Some(evaluate(standard, pod)).filter(|violations| !violations.is_empty());
-        let enforced = if enforce { found(policy.enforce) } else { None };
-        let audited = match &enforced {
-            Some(violations) if policy.audit == policy.enforce => Some(violations.clone()),
-            _ => found(policy.audit),
+    use super::*;
+
+    #[test]
+    fn labels_of_exempt_namespaces_are_said_to_be_ignored() {
+        let configuration = PodSecurity::default();
+        let check = |labels: Value, expected: Option<&str>| {
+            let (policy, _) = PodSecurityPolicy::of(|key| labels.text_opt(key), configuration.defaults);
+            assert_eq!(ignored(&configuration, "n", &policy, &labels).as_deref(), expected);
         };
-        let warned = if enforced.is_none() { found(policy.warn) } else { None };
-        Self { enforced, audited, warned }
+        check(json!({}), None);
+        check(json!({"pod-security.kubernetes.io/enforce": "privileged"}), None);
+        check(
+            json!({"pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/audit": "restricted"}),
+            Some(
+                "namespace \"n\" is exempt from Pod Security, and the policy (enforce=baseline:latest, \
+                  audit=restricted:latest) will be ignored",
+            ),
+        );
     }
-}
-
-/// Whether a change of a pod is one that pods are judged for again: another image, or more containers.
-fn is_significant(pod: &Value, old: &Value) -> bool {
-    let (pod, old) = (pod.at("spec"), old.at("spec"));
-    let differs = |list: &str| {
-        let (new, old) = (pod.list(list), old.list(list));
-        new.len() != old.len() || new.iter().zip(old).any(|(new, old)| new.text("image") != old.text("image"))
-    };
-    let known = old.list("ephemeralContainers");
-    differs("containers")
-        || differs("initContainers")
-        || pod.list("ephemeralContainers").iter().any(|container| {
-            let before = known.iter().find(|known| known.text("name") == container.text("name"));
-            before.is_none_or(|before| before.text("image") != container.text("image"))
-        })
 }

@@ -1,6 +1,6 @@
 //! What the plugin applies where namespaces say nothing, and what it leaves alone: upstream's `PodSecurityConfiguration`.
 
-use super::policy::PodSecurityPolicy;
+use windlass_kinds::pod_security::PodSecurityPolicy;
 
 /// How pods are judged where the labels of their namespace say nothing, and which are not judged at all. The default
 /// allows everything and exempts nothing, as upstream's.

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 use serde_json::Value;
+use windlass_kinds::pod_security::{Pod, PodSecurityStandard, evaluate, plural, reasons};
 
 use super::configuration::PodSecurity;
-use super::evaluate::{Pod, evaluate, plural, reasons};
-use super::policy::PodSecurityStandard;
 use crate::codec::peek::{self, Raw};
 use crate::field::quote;
 use crate::registry::stored;
@@ -106,7 +105,8 @@ fn controller(pod: &[u8]) -> Option<String> {
 mod tests {
     use serde_json::json;
 
-    use super::super::policy::{PodSecurityLevel, PodSecurityVersion};
+    use windlass_kinds::pod_security::{PodSecurityLevel, PodSecurityVersion};
+
     use super::*;
 
     fn baseline() -> PodSecurityStandard {

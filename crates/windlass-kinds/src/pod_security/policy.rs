@@ -8,7 +8,7 @@ use std::fmt;
 use crate::field::{FieldError, FieldErrors, Path};
 
 /// What all labels of the plugin begin with.
-pub(super) const PREFIX: &str = "pod-security.kubernetes.io/";
+pub const PREFIX: &str = "pod-security.kubernetes.io/";
 
 /// How much pods may do: each level allows less than the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,7 +111,7 @@ pub struct PodSecurityPolicy {
 
 impl PodSecurityPolicy {
     /// The policy that labels ask for, and what is wrong with them.
-    pub(super) fn of<'a>(labels: impl Fn(&str) -> Option<&'a str>, defaults: Self) -> (Self, FieldErrors) {
+    pub fn of<'a>(labels: impl Fn(&str) -> Option<&'a str>, defaults: Self) -> (Self, FieldErrors) {
         let (mut policy, mut errors) = (defaults, FieldErrors::default());
         let enforced = level(&labels, "enforce", &mut policy.enforce, PodSecurityLevel::Restricted, &mut errors);
         version(&labels, "enforce-version", &mut policy.enforce, &mut errors);
@@ -130,12 +130,12 @@ impl PodSecurityPolicy {
     }
 
     /// Whether no pod is refused, audited or warned about.
-    pub(super) fn allows_everything(&self) -> bool {
+    pub fn allows_everything(&self) -> bool {
         [self.enforce, self.audit, self.warn].iter().all(|standard| standard.level == PodSecurityLevel::Privileged)
     }
 
     /// Whether both mean the same.
-    pub(super) fn is_equivalent(&self, other: &Self) -> bool {
+    pub fn is_equivalent(&self, other: &Self) -> bool {
         let pairs = [(self.enforce, other.enforce), (self.audit, other.audit), (self.warn, other.warn)];
         pairs.into_iter().all(|(one, other)| one.is_equivalent(other))
     }

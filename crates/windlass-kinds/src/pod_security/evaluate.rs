@@ -10,7 +10,7 @@ use crate::validation::access::Access as _;
 
 /// A pod, or the template of pods, as checks see it.
 #[derive(Clone, Copy)]
-pub(super) struct Pod<'a> {
+pub struct Pod<'a> {
     /// Its metadata.
     pub metadata: &'a Value,
     /// Its spec.
@@ -19,7 +19,7 @@ pub(super) struct Pod<'a> {
 
 impl<'a> Pod<'a> {
     /// A pod or a template.
-    pub(super) fn new(pod: &'a Value) -> Self {
+    pub fn new(pod: &'a Value) -> Self {
         Self { metadata: pod.at("metadata"), spec: pod.at("spec") }
     }
 
@@ -41,7 +41,7 @@ impl<'a> Pod<'a> {
 
 /// What one check has against a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Violation {
+pub struct Violation {
     /// In a few words.
     pub reason: &'static str,
     /// What exactly.
@@ -69,7 +69,7 @@ impl Revisions {
 }
 
 /// What all checks have against a pod; nothing if it may run.
-pub(super) fn evaluate(standard: PodSecurityStandard, pod: Pod<'_>) -> Vec<Violation> {
+pub fn evaluate(standard: PodSecurityStandard, pod: Pod<'_>) -> Vec<Violation> {
     let PodSecurityStandard { level, version } = standard;
     if level == PodSecurityLevel::Privileged {
         return Vec::new();
@@ -82,12 +82,12 @@ pub(super) fn evaluate(standard: PodSecurityStandard, pod: Pod<'_>) -> Vec<Viola
 }
 
 /// What violations are called where many pods are judged.
-pub(super) fn reasons(violations: &[Violation]) -> String {
+pub fn reasons(violations: &[Violation]) -> String {
     violations.iter().map(|violation| violation.reason).collect::<Vec<_>>().join(", ")
 }
 
 /// What violations are called where one pod is judged.
-pub(super) fn details(violations: &[Violation]) -> String {
+pub fn details(violations: &[Violation]) -> String {
     let shown = violations.iter().map(|Violation { reason, detail }| match &**detail {
         "" => Cow::Borrowed(*reason),
         detail => Cow::Owned(format!("{reason} ({detail})")),
@@ -101,7 +101,7 @@ pub(super) fn quoted<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> Strin
 }
 
 /// The word for one or for any other number.
-pub(super) const fn plural(singular: &'static str, plural: &'static str, count: usize) -> &'static str {
+pub const fn plural(singular: &'static str, plural: &'static str, count: usize) -> &'static str {
     if count == 1 { singular } else { plural }
 }
 

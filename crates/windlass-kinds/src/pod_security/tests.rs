@@ -329,21 +329,3 @@ fn a_new_standard_is_stricter_by_level_or_version() {
     check((Baseline, 2), (Restricted, 1), true);
     check((Privileged, 2), (Restricted, 1), false);
 }
-
-#[test]
-fn labels_of_exempt_namespaces_are_said_to_be_ignored() {
-    let configuration = PodSecurity::default();
-    let check = |labels: Value, expected: Option<&str>| {
-        let (policy, _) = PodSecurityPolicy::of(|key| labels.text_opt(key), configuration.defaults);
-        assert_eq!(ignored(&configuration, "n", &policy, &labels).as_deref(), expected);
-    };
-    check(json!({}), None);
-    check(json!({"pod-security.kubernetes.io/enforce": "privileged"}), None);
-    check(
-        json!({"pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/audit": "restricted"}),
-        Some(
-            "namespace \"n\" is exempt from Pod Security, and the policy (enforce=baseline:latest, \
-              audit=restricted:latest) will be ignored",
-        ),
-    );
-}
