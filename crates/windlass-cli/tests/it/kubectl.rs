@@ -5,6 +5,7 @@ mod change;
 mod custom;
 mod kinds;
 mod look;
+mod permissions;
 mod pets;
 mod running;
 mod seeds;
