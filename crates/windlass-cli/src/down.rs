@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::args::Down;
 use crate::home::{Home, Run};
+use crate::kubeconfig::Before;
 use crate::{kubeconfig, output, up};
 
 /// How long a cluster may take to stop.
@@ -113,6 +114,7 @@ pub(crate) fn forget(home: &Home, started: Option<&Run>, stopped: bool) -> Resul
             return Err(error.context(format!("cluster {:?} {what}, but stays in your kubeconfig", home.name)));
         }
     }
-    kubeconfig::forget(&context, started.and_then(|run| run.previous_context.as_deref()))
+    let before = started.map(|run| Before { context: run.previous_context.clone(), replaced: run.replaced.clone() });
+    kubeconfig::forget(&context, &before.unwrap_or_default())
         .with_context(|| format!("cluster {:?} {what}, but stays in your kubeconfig", home.name))
 }

@@ -10,6 +10,7 @@
 //! NAME/data/        its objects and certificates
 //! ```
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,9 @@ pub(crate) struct Run {
     /// The context that was current in the user's kubeconfig before.
     #[serde(default)]
     pub previous_context: Option<String>,
+    /// What else of the user's kubeconfig was replaced.
+    #[serde(default)]
+    pub replaced: kubeconfig::Replaced,
 }
 
 impl Run {
@@ -171,7 +175,8 @@ impl Home {
         let lock = self.data().join("store").join("LOCK");
         let pid = std::fs::read_to_string(&lock).ok()?.lines().next()?.trim().parse().ok()?;
         let server = self.server_since(&lock);
-        let run = Run { pid, server, ephemeral: false, kubeconfig: None, previous_context: None };
+        let run =
+            Run { pid, server, ephemeral: false, kubeconfig: None, previous_context: None, replaced: BTreeMap::new() };
         // The number stays in the file when the process ends, and another may get it.
         (run.runs() && has_open(pid, &lock)).then_some(run)
     }

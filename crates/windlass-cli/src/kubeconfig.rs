@@ -1,8 +1,10 @@
 //! `windlass kubeconfig`, and how clusters get into the user's kubeconfig and out of it again.
 //!
-//! The user's file is edited as a document: what is not ours is written back as it was read.
+//! The user's file is edited as text ([`text`]): what is not ours stays as it was written.
 
 mod identity;
+mod text;
+mod tree;
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -19,10 +21,14 @@ use crate::args::{DocumentFormat, Kubeconfig};
 use crate::home::Home;
 use crate::{output, private};
 
+pub(crate) use text::{Before, Replaced};
+use text::{CURRENT, SECTIONS, Text};
+
 /// What is to be said of a cluster whose kubeconfig is not in its directory.
 pub(crate) const ELSEWHERE: &str = "its kubeconfig is in the file that --kubeconfig named";
 
-const SECTIONS: [&str; 3] = ["clusters", "contexts", "users"];
+/// What a kubeconfig begins with that is made for a cluster.
+const HEADER: &str = "apiVersion: v1\nkind: Config\n";
 
 pub(crate) fn run(args: &Kubeconfig) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
@@ -61,17 +67,56 @@ pub(crate) fn read(path: &Path) -> Result<Value> {
     if text.trim().is_empty() {
         return Ok(json!({}));
     }
-    serde_saphyr::from_str(&text).with_context(|| format!("{} is not a kubeconfig", path.display()))
+    serde_saphyr::from_str(&text).with_context(|| not_one(path))
+}
+
+/// The user's kubeconfig as text, with what it says; `None` if there is none.
+fn read_text(path: &Path) -> Result<Option<(Text, Value)>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => Text::new(&text),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let value = text.value().with_context(|| not_one(path))?;
+    Ok(Some((text, value)))
+}
+
+fn not_one(path: &Path) -> String {
+    format!("{} is not a kubeconfig", path.display())
+}
+
+/// What to do about a file that cannot be edited.
+fn refused(path: &Path) -> String {
+    format!(
+        "{} cannot be edited; let `windlass up --kubeconfig FILE` write another file, or name one in KUBECONFIG",
+        path.display()
+    )
 }
 
 /// Writes a kubeconfig that only its owner can read, all of it or nothing.
 pub(crate) fn write(path: &Path, config: &Value) -> Result<()> {
+    write_text(path, &to_yaml(config)?)
+}
+
+fn write_text(path: &Path, text: &str) -> Result<()> {
+    // A link stays one: what it leads to is written.
+    let path = target(path);
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
-    // A link stays one: what it leads to is written.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    private::write(&path, &to_yaml(config)?)
+    private::write(&path, text)
+}
+
+/// The file that links lead to; it need not be there.
+fn target(path: &Path) -> PathBuf {
+    /// As many links in a row as Linux follows.
+    const MAX_LINKS: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        let Ok(next) = std::fs::read_link(&path) else { break };
+        path = path.parent().map_or_else(|| next.clone(), |dir| dir.join(&next));
+    }
+    path
 }
 
 /// A kubeconfig as kubectl writes it.
@@ -81,58 +126,42 @@ pub(crate) fn to_yaml(config: &Value) -> Result<String> {
 
 /// Adds a cluster to the user's kubeconfig and makes its context current. Returns the file.
 ///
-/// Before the file is edited, `record` is told which context was current: whatever happens then, it can be again.
-pub(crate) fn merge(ours: &Value, record: impl FnOnce(Option<String>) -> Result<()>) -> Result<PathBuf> {
+/// Before the file is edited, `record` is told what was there: whatever happens then, it can be again.
+pub(crate) fn merge(ours: &Value, record: impl FnOnce(Before) -> Result<()>) -> Result<PathBuf> {
     let file = path()?;
     let _lock = Lock::take(&file)?;
-    let mut config = if file.exists() { read(&file)? } else { json!({"apiVersion": "v1", "kind": "Config"}) };
-    for section in SECTIONS {
-        for entry in ours[section].as_array().into_iter().flatten() {
-            let list = section_of(&mut config, section, &file)?;
-            list.retain(|other| other["name"] != entry["name"]);
-            list.push(entry.clone());
-        }
+    let read = read_text(&file)?;
+    let is_new = read.is_none();
+    let mut text = read.map_or_else(|| Text::new(HEADER), |(text, _)| text);
+    let mut before = text.merge(ours).with_context(|| refused(&file))?;
+    if is_new {
+        // The file stays, as kubectl writes one without a cluster.
+        before.replaced.clear();
     }
-    let current = std::mem::replace(&mut config["current-context"], ours["current-context"].clone());
-    let previous = current.as_str().filter(|name| !name.is_empty() && ours["current-context"] != *name);
-    record(previous.map(str::to_owned))?;
-    write(&file, &config)?;
+    record(before)?;
+    write_text(&file, &text.written())?;
     Ok(file)
 }
 
 /// Whether the user's kubeconfig knows a cluster.
 pub(crate) fn names(name: &str) -> Result<bool> {
-    let file = path()?;
-    if !file.exists() {
-        return Ok(false);
-    }
-    let mut config = read(&file)?;
-    for section in SECTIONS {
-        if section_of(&mut config, section, &file)?.iter().any(|entry| entry["name"] == name) {
-            return Ok(true);
-        }
-    }
-    Ok(config["current-context"] == name)
+    let Some((_, config)) = read_text(&path()?)? else { return Ok(false) };
+    let listed = |section: &str| config[section].as_array().into_iter().flatten().any(|entry| entry["name"] == name);
+    Ok(SECTIONS.into_iter().any(listed) || config[CURRENT] == name)
 }
 
 /// Takes a cluster out of the user's kubeconfig. If its context was current, the one before it is again.
-pub(crate) fn forget(name: &str, previous: Option<&str>) -> Result<()> {
+pub(crate) fn forget(name: &str, before: &Before) -> Result<()> {
     let file = path()?;
     if !file.exists() {
         return Ok(());
     }
     let _lock = Lock::take(&file)?;
-    let mut config = read(&file)?;
-    let before = config.clone();
-    for section in SECTIONS {
-        section_of(&mut config, section, &file)?.retain(|entry| entry["name"] != name);
-    }
-    if config["current-context"] == name {
-        let contexts = section_of(&mut config, "contexts", &file)?;
-        let still_there = previous.filter(|previous| contexts.iter().any(|context| context["name"] == *previous));
-        config["current-context"] = still_there.unwrap_or_default().into();
-    }
-    if config == before { Ok(()) } else { write(&file, &config) }
+    let Some((mut text, _)) = read_text(&file)? else { return Ok(()) };
+    let unedited = text.written();
+    text.forget(name, before).with_context(|| refused(&file))?;
+    let edited = text.written();
+    if edited == unedited { Ok(()) } else { write_text(&file, &edited) }
 }
 
 /// The lock that kubectl takes too before it edits a kubeconfig: a file beside it. Given back when dropped.
@@ -198,14 +227,4 @@ impl Drop for Lock {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
-}
-
-fn section_of<'a>(config: &'a mut Value, section: &str, path: &Path) -> Result<&'a mut Vec<Value>> {
-    if !config.is_object() {
-        bail!("{} is not a kubeconfig", path.display());
-    }
-    if config[section].is_null() {
-        config[section] = json!([]);
-    }
-    config[section].as_array_mut().with_context(|| format!("{section:?} in {} is not a list", path.display()))
 }

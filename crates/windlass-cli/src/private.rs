@@ -2,6 +2,7 @@
 //! be written leaves nothing.
 
 use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -16,6 +17,10 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     // Only its owner can read a temporary file, and it is removed if it gets no other name.
     let mut file = tempfile::Builder::new().prefix(".windlass-").tempfile_in(dir)?;
     file.as_file_mut().write_all(text.as_bytes())?;
+    if let Ok(there) = std::fs::metadata(path) {
+        // A file that root edits for a user stays the user's. Nobody else may give files away, nor needs to.
+        let _ = fchown(file.as_file(), Some(there.uid()), Some(there.gid()));
+    }
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())

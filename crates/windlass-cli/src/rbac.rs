@@ -1,7 +1,8 @@
 //! `windlass rbac infer`: roles from what a user was seen doing.
 //!
 //! Only requests that were allowed count. What every authenticated user may do anyway, such as discovery, is left out.
-//! Requests for one namespace become a Role there, all others a ClusterRole; each has its binding.
+//! Requests for one namespace become a Role there, all others a ClusterRole; each has its binding. Requests for which the
+//! API server asks more than once, such as an apply that creates its object, count for all that it asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -42,6 +43,11 @@ const SELF_REVIEWS: [(&str, &str); 3] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
 ];
 
+/// What roles cannot say about requests that write roles.
+const GRANTS: &str =
+    "# Roles or bindings were written. RBAC lets nobody grant more than they have: add the rules that are granted,
+# or the verbs `escalate` (for roles) and `bind` (for bindings).";
+
 pub(crate) fn run(args: &Rbac) -> Result<ExitCode> {
     match args {
         Rbac::Infer(args) => infer(args),
@@ -75,6 +81,9 @@ fn infer(args: &RbacInfer) -> Result<ExitCode> {
     if !seen.is_known {
         let others: Vec<&str> = seen.others.iter().map(String::as_str).collect();
         bail!("no request of {:?} was recorded; there are requests of {}", args.user, others.join(", "));
+    }
+    if seen.grants {
+        output::line(format_args!("{GRANTS}"));
     }
     let name = args.role_name.clone().unwrap_or_else(|| role_name(&args.user));
     for object in seen.objects(&name) {
@@ -129,6 +138,19 @@ impl Event {
             None => !matches!(self.response_status["code"].as_u64(), Some(401 | 403)),
         }
     }
+
+    /// Whether the API server asks about `create` as well: an update or an apply that makes its object, and a WebSocket
+    /// to a pod, which begins with a GET.
+    fn creates(&self, target: &ObjectRef) -> bool {
+        let streams = target.api_group.is_empty()
+            && target.resource == "pods"
+            && matches!(&*target.subresource, "exec" | "attach" | "portforward");
+        match &*self.verb {
+            "update" | "patch" => self.response_status["code"] == 201,
+            "get" => streams,
+            _ => false,
+        }
+    }
 }
 
 /// What was seen of a user.
@@ -140,6 +162,8 @@ struct Seen {
     paths: BTreeMap<String, BTreeSet<String>>,
     events: usize,
     is_known: bool,
+    /// Whether the user wrote what gives others permissions.
+    grants: bool,
     others: BTreeSet<String>,
 }
 
@@ -152,6 +176,7 @@ impl Seen {
             paths: BTreeMap::new(),
             events: 0,
             is_known: false,
+            grants: false,
             others: BTreeSet::new(),
         }
     }
@@ -187,6 +212,7 @@ impl Seen {
             "" => target.resource.clone(),
             subresource => format!("{}/{subresource}", target.resource),
         };
+        self.grants |= target.api_group == GROUP && matches!(&*event.verb, "create" | "update" | "patch");
         // A namespace is in itself, and no Role can be about it before it exists.
         let is_namespace = target.api_group.is_empty() && target.resource == "namespaces";
         let namespace = Some(&*target.namespace).filter(|namespace| !namespace.is_empty() && !is_namespace);
@@ -195,7 +221,10 @@ impl Seen {
         if is_named {
             self.rules.allow_named(namespace, &target.api_group, &resource, &target.name, [&*event.verb]);
         } else {
-            self.rules.allow(namespace, &target.api_group, [resource], [&*event.verb]);
+            self.rules.allow(namespace, &target.api_group, [resource.clone()], [&*event.verb]);
+        }
+        if event.creates(target) {
+            self.rules.allow(namespace, &target.api_group, [resource], ["create"]);
         }
     }
 
@@ -336,6 +365,24 @@ mod tests {
             json!({"apiGroups": [""], "resourceNames": ["settings"], "resources": ["configmaps"], "verbs": ["get"]});
         let any = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]});
         assert!(rules.contains(&named) && rules.contains(&any), "{rules:?}");
+    }
+
+    #[test]
+    fn requests_that_are_asked_about_twice_count_twice() {
+        let map = json!({"resource": "configmaps", "namespace": "shop", "name": "a"});
+        let applied = event(ME, "patch", &map, "allow").replace("\"code\":200", "\"code\":201");
+        let exec = json!({"resource": "pods", "subresource": "exec", "namespace": "shop", "name": "a"});
+        let role = json!({"resource": "roles", "apiGroup": GROUP, "namespace": "shop", "name": "a"});
+        let mut seen = Seen::new(ME, false);
+        [applied, event(ME, "get", &exec, "allow")].iter().for_each(|line| seen.line(line));
+        let expected = json!([
+            {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch"]},
+        ]);
+        assert_eq!(seen.objects("api")[0]["rules"], expected);
+        assert!(!seen.grants);
+        seen.line(&event(ME, "create", &role, "allow"));
+        assert!(seen.grants);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! authenticated; events are lines of `audit.k8s.io/v1` in a [log] that is rotated. An answer that is made as it is read
 //! is complete when it has been read or its client is gone. Mirrors `endpoints/filters/audit.go` and `audit/request.go`.
 
+mod annotations;
 mod event;
 mod log;
 mod policy;
@@ -19,9 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::log::{Log, Rotation};
-use self::policy::Level;
 use crate::metrics::{heading, line};
 
+pub(crate) use self::annotations::{Annotations, object};
+pub(crate) use self::policy::Level;
 pub use self::policy::{AuditPolicy, AuditPolicyError};
 pub(crate) use self::record::{Begin, Record, id};
 

@@ -318,6 +318,10 @@ async fn resource(
     let deprecation = served.custom().and_then(|kind| kind.version(&served.version)?.deprecation.as_deref());
     let deprecation = deprecation.or_else(|| served.strategy().deprecation());
     let warnings: Vec<String> = deprecation.into_iter().map(Into::into).collect();
+    let annotations = filters.record.as_ref().map(|record| record.annotations()).unwrap_or_default();
+    if deprecation.is_some() {
+        annotations.add("k8s.io/deprecated", || "true".to_owned());
+    }
     let (mut parts, body) = request.into_parts();
     let takeover = parts.extensions.remove();
     let socket = if verb == Verb::Watch { streams::watch::asked(&parts.headers, takeover.as_ref()) } else { None };
@@ -349,6 +353,7 @@ async fn resource(
             warnings,
             conversions: registry::Conversions::default(),
             waits,
+            annotations,
             connection: registry::Connection { method: parts.method, uri: parts.uri, takeover },
         };
         let render_context = RenderContext::new(&context)?;

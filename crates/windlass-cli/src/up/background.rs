@@ -18,6 +18,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use super::{ANYWHERE, starter};
 use crate::args::Up;
 use crate::home::{Home, Run, is_ending};
+use crate::kubeconfig::Before;
 use crate::signals::Signals;
 use crate::{down, kubeconfig, output};
 
@@ -123,18 +124,23 @@ fn address(args: &Up, home: &Home) -> SocketAddr {
 /// Lets clients and later commands find a cluster that serves. Returns the kubeconfig that names it.
 fn publish(args: &Up, home: &Home, server: &str, pid: i32) -> Result<PathBuf> {
     let config = kubeconfig::read(&home.kubeconfig())?;
-    let record = |previous: Option<String>| {
+    let record = |before: Before| {
+        // What a run that ended without `down` has left there is its own.
+        let earlier = home.started();
+        let mut replaced = earlier.as_ref().map(|run| run.replaced.clone()).unwrap_or_default();
+        replaced.extend(before.replaced);
         home.write_run(&Run {
             pid,
             server: Some(server.to_owned()),
             ephemeral: args.ephemeral,
             kubeconfig: args.kubeconfig.clone(),
-            previous_context: previous.or_else(|| home.started()?.previous_context),
+            previous_context: before.context.or_else(|| earlier?.previous_context),
+            replaced,
         })
     };
     match &args.kubeconfig {
         Some(file) => {
-            record(None)?;
+            record(Before::default())?;
             kubeconfig::write(file, &config)?;
             Ok(file.clone())
         }

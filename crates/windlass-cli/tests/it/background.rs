@@ -9,9 +9,10 @@ use crate::windlass::Sandbox;
 
 /// A user's kubeconfig with things that Windlass knows nothing of.
 const THEIRS: &str = "\
-apiVersion: v1
+# Mine.
 kind: Config
-preferences: {colors: true}
+apiVersion: v1
+preferences: {colors: true, n: '0123', m: 1e3} # as written
 clusters:
 - name: prod
   cluster: {server: 'https://prod.example.com', certificate-authority: /etc/prod.pem}
@@ -195,12 +196,30 @@ fn the_context_before_is_current_again() {
     let target = sandbox.path("elsewhere");
     std::fs::write(&target, THEIRS).unwrap();
     std::os::unix::fs::symlink(&target, &file).unwrap();
-    let theirs = read(&file);
     let (up, _) = Up::new(&sandbox, "one");
     assert_eq!(read(&file)["current-context"], "windlass-one");
     drop(up);
-    assert_eq!(read(&file), theirs);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), THEIRS);
     assert!(file.is_symlink(), "the user's link was replaced by a file");
+}
+
+#[test]
+fn a_kubeconfig_without_clusters_is_as_before() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.user_kubeconfig();
+    let target = sandbox.path("later/kubeconfig");
+    std::os::unix::fs::symlink("later/kubeconfig", &file).unwrap();
+    // A link to a file that is not there yet.
+    drop(Up::new(&sandbox, "one"));
+    assert_eq!(read(&target)["contexts"], json!([]));
+    for text in ["", "# Nothing yet.", "clusters: null\r\ncurrent-context: \"\" # none\r\ncontexts: []\r\n", "{}"] {
+        std::fs::write(&target, text).unwrap();
+        let (up, _) = Up::new(&sandbox, "one");
+        assert_eq!(read(&file)["users"][0]["name"], "windlass-one");
+        drop(up);
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), text);
+        assert!(file.is_symlink(), "the user's link was replaced by a file");
+    }
 }
 
 #[test]

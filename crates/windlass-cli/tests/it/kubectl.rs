@@ -6,6 +6,7 @@ mod custom;
 mod explain;
 mod kinds;
 mod look;
+mod permissions;
 mod pets;
 mod running;
 mod seeds;

@@ -165,6 +165,11 @@ impl Cluster {
         Self::with_nodes(0)
     }
 
+    /// A cluster that keeps everything in memory, and records what a policy says.
+    pub(crate) fn audited(log: &Path, policy: &Path) -> Self {
+        Self::start(&format!("--ephemeral --nodes 0 --audit-log={} --audit-policy {}", log.display(), policy.display()))
+    }
+
     /// A cluster that keeps everything in memory, with simulated nodes.
     pub(crate) fn with_nodes(count: u32) -> Self {
         Self::start(&format!("--ephemeral --nodes {count}"))

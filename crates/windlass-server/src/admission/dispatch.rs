@@ -13,6 +13,7 @@ use super::matching::{self, Invocation};
 use super::request::{GroupVersionKind, Request, retyped_options};
 use super::review::{self, Encoded, Response, Version};
 use super::webhook::Hook;
+use crate::audit::{self, Level};
 use crate::catalog::Served;
 use crate::codec::typed::decode_typed;
 use crate::codec::{self, Decoded};
@@ -24,6 +25,11 @@ use crate::schema::validate::embedded::metadata_problem;
 use crate::status::Status;
 use crate::webhook::ANSWER_LIMIT;
 use crate::{effort, versions};
+
+/// What the names of annotations in events begin with.
+const MUTATION: &str = "mutation.webhook.admission.k8s.io";
+const PATCH: &str = "patch.webhook.admission.k8s.io";
+const VALIDATING: &str = "validating.webhook.admission.k8s.io";
 
 /// Why a webhook's answer is not a yes.
 enum Failure {
@@ -109,7 +115,7 @@ impl Mutation {
             object: object.as_deref().cloned(),
             old: old.cloned(),
         };
-        for hook in self.hooks.clone() {
+        for (index, hook) in self.hooks.clone().into_iter().enumerate() {
             let invocation =
                 matching::invocation(&self.request, &hook, current.object.as_ref(), current.old.as_ref()).await?;
             let Some(invocation) = invocation else { continue };
@@ -125,7 +131,9 @@ impl Mutation {
             if self.again && !self.ask_again.contains(&hook.id) {
                 continue;
             }
-            let outcome = mutate(&self.request, &invocation, &mut current, warnings).await;
+            let place = format!("round_{}_index_{index}", u8::from(self.again));
+            let outcome = mutate(&self.request, &invocation, &mut current, warnings, &place).await;
+            note_mutation(&self.request, &hook, &place, matches!(outcome, Ok(true)));
             if matches!(outcome, Ok(true)) {
                 self.ask_again.extend(self.asked.drain());
                 changed = true;
@@ -133,7 +141,7 @@ impl Mutation {
             if hook.reinvoked {
                 self.asked.insert(hook.id.clone());
             }
-            settle(&self.request, &hook, outcome.map(drop))?;
+            settle(&self.request, &hook, outcome.map(drop), || format!("failed-open.{MUTATION}/{place}"))?;
         }
         if let (Some(object), Some(new)) = (object, current.object) {
             let same = current.served.group == self.request.served.group
@@ -149,12 +157,24 @@ impl Mutation {
     }
 }
 
-/// Asks one mutating webhook; returns whether it changed the object.
+/// Adds to the event of the request whether a webhook changed its object.
+fn note_mutation(request: &Request, hook: &Hook, place: &str, mutated: bool) {
+    request.annotations.add(format!("{MUTATION}/{place}"), || {
+        audit::object(&[
+            ("configuration", hook.configuration().into()),
+            ("webhook", hook.name.as_str().into()),
+            ("mutated", mutated.into()),
+        ])
+    });
+}
+
+/// Asks one mutating webhook; returns whether it changed the object. `place` is where the event of the request says so.
 async fn mutate(
     request: &Request,
     invocation: &Invocation,
     current: &mut Versioned,
     warnings: &mut Vec<String>,
+    place: &str,
 ) -> Result<bool, Failure> {
     let hook = &invocation.hook;
     let encoded = Encoded::new(current.object.as_ref(), current.old.as_ref());
@@ -162,6 +182,7 @@ async fn mutate(
     let response = call(request, invocation, &encoded, true).await;
     request.waits.add(asked.elapsed());
     let response = response?;
+    annotate(request, hook, &response);
     warnings.extend(response.warnings.iter().cloned());
     if !response.allowed {
         return Err(review::denied(&hook.name, &response.result).into());
@@ -170,8 +191,8 @@ async fn mutate(
         return Ok(false);
     }
     let undecodable = |why: String| Failure::Calling(format!("received undecodable patch in webhook response: {why}"));
-    let patch = codec::json::parse(&response.patch).map_err(|error| undecodable(error.to_string()))?.value;
-    let patch = JsonPatch::decode(&patch, true).map_err(|status| undecodable(status.message))?;
+    let operations = codec::json::parse(&response.patch).map_err(|error| undecodable(error.to_string()))?.value;
+    let patch = JsonPatch::decode(&operations, true).map_err(|status| undecodable(status.message))?;
     if patch.is_empty() {
         return Ok(false);
     }
@@ -185,6 +206,14 @@ async fn mutate(
     let mut patched = object.clone();
     patch.apply_or_explain(&mut patched).map_err(Status::internal)?;
     let mut patched = retyped(request, &invocation.served, &invocation.kind, patched).map_err(Status::internal)?;
+    request.annotations.add_from(Level::Request, format!("{PATCH}/{place}"), || {
+        audit::object(&[
+            ("configuration", hook.configuration().into()),
+            ("webhook", hook.name.as_str().into()),
+            ("patch", operations.clone()),
+            ("patchType", "JSONPatch".into()),
+        ])
+    });
     let changed = patched != *object;
     if changed {
         default(request, &invocation.served, &mut patched);
@@ -283,25 +312,40 @@ pub(super) async fn validate(
     let outcomes = join_all(calls).await;
     request.waits.add(asked.elapsed());
     let mut failure = None;
-    for ((invocation, _), outcome) in relevant.iter().zip(outcomes) {
+    for (index, ((invocation, _), outcome)) in relevant.iter().zip(outcomes).enumerate() {
         let outcome = outcome.and_then(|response| {
+            annotate(request, &invocation.hook, &response);
             warnings.extend(response.warnings.iter().cloned());
             if response.allowed { Ok(()) } else { Err(review::denied(&invocation.hook.name, &response.result).into()) }
         });
-        if let Err(status) = settle(request, &invocation.hook, outcome) {
+        let failed_open = || format!("failed-open.{VALIDATING}/round_0_index_{index}");
+        if let Err(status) = settle(request, &invocation.hook, outcome, failed_open) {
             failure.get_or_insert(status);
         }
     }
     failure.map_or(Ok(()), Err)
 }
 
-/// What becomes of the request after a webhook was asked.
-fn settle(request: &Request, hook: &Hook, outcome: Result<(), Failure>) -> Result<(), Status> {
+/// Adds what a webhook has to say to the event of the request.
+fn annotate(request: &Request, hook: &Hook, response: &Response) {
+    for (name, value) in &response.annotations {
+        request.annotations.add_named(&hook.name, name, value);
+    }
+}
+
+/// What becomes of the request after a webhook was asked. `failed_open` is the annotation of one that is passed over.
+fn settle(
+    request: &Request,
+    hook: &Hook,
+    outcome: Result<(), Failure>,
+    failed_open: impl FnOnce() -> String,
+) -> Result<(), Status> {
     match outcome {
         Ok(()) => Ok(()),
         Err(Failure::Final(status)) => Err(*status),
         Err(Failure::Calling(why)) if hook.ignores_failure => {
             tracing::warn!(webhook = hook.name, %why, "a webhook that may fail was passed over");
+            request.annotations.add(failed_open(), || hook.name.clone());
             if Instant::now() >= request.deadline { Err(Status::timed_out()) } else { Ok(()) }
         }
         Err(Failure::Calling(why)) => {

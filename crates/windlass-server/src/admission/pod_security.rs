@@ -1,8 +1,8 @@
 //! Upstream's plugin PodSecurity: what pods of a namespace may ask for is said by labels of the namespace.
 //!
 //! Pods that violate what is enforced are refused; the author of a pod, or of a workload that makes pods, is warned of what
-//! violates the level `warn`. What violates the level `audit` is logged. Labels that cannot be read are refused where a
-//! namespace is written. The checks are in [`windlass_kinds::pod_security`].
+//! violates the level `warn`. What violates the level `audit` is in the event of the request. Labels that cannot be read are
+//! refused where a namespace is written. The checks are in [`windlass_kinds::pod_security`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde_json::Value;
 use windlass_kinds::pod_security::{
-    PREFIX, Pod, PodSecurityPolicy, Verdict, details, existing_warnings, ignored, is_significant, is_stricter,
-    would_violate,
+    PREFIX, Pod, PodSecurityLevel, PodSecurityPolicy, PodSecurityStandard, Verdict, details, existing_warnings,
+    ignored, is_significant, is_stricter, would_violate,
 };
 use windlass_store::Range;
 
@@ -29,6 +29,12 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 /// Subresources of pods that do not change what a pod may do.
 const IGNORED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+
+/// What is added to the event of a request.
+const ENFORCE_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
+const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
+const EXEMPT: &str = "pod-security.kubernetes.io/exempt";
+const ERROR: &str = "pod-security.kubernetes.io/error";
 
 /// Judges a write of a namespace, a pod or a workload; any other passes.
 pub(super) async fn validate(
@@ -96,18 +102,20 @@ async fn pod(context: &mut Context, pod: &Value, old: Option<&Value>) -> Result<
     if IGNORED.contains(&context.subresource()) || is_exempt(context) {
         return Ok(());
     }
-    let Some(policy) = policy_of(context).await? else {
+    let Some((policy, errors)) = policy_of(context).await? else {
         let why = format!("failed to lookup namespace {}", quote(context.namespace()));
         return Err(Status::internal(why));
     };
-    if policy.allows_everything() || old.is_some_and(|old| !is_significant(pod, old)) {
+    if errors.is_empty() && policy.allows_everything() {
+        context.annotations.add(ENFORCE_POLICY, || PodSecurityStandard::default().to_string());
         return Ok(());
     }
-    if context.api.pod_security.exempts_runtime_class(pod.at("spec").text("runtimeClassName")) {
+    if old.is_some_and(|old| !is_significant(pod, old)) || is_exempt_class(context, pod) {
         return Ok(());
     }
     let verdict = Verdict::of(&policy, Pod::new(pod), true);
-    audit(context, pod, &policy, &verdict);
+    context.annotations.add(ENFORCE_POLICY, || policy.enforce.to_string());
+    audit(context, &policy, &errors, &verdict);
     if let Some(violations) = verdict.enforced {
         let standard = quote(&policy.enforce.to_string());
         let why = format!("violates PodSecurity {standard}: {}", details(&violations));
@@ -130,38 +138,57 @@ async fn workload(context: &mut Context, object: &Value) -> Result<(), Status> {
     if template.is_null() {
         return Ok(());
     }
-    let Some(policy) = policy_of(context).await? else { return Ok(()) };
-    if context.api.pod_security.exempts_runtime_class(template.at("spec").text("runtimeClassName")) {
+    let Some((policy, errors)) = policy_of(context).await? else { return Ok(()) };
+    let is_silent = [policy.audit, policy.warn].iter().all(|one| one.level == PodSecurityLevel::Privileged);
+    if (errors.is_empty() && is_silent) || is_exempt_class(context, template) {
         return Ok(());
     }
     let verdict = Verdict::of(&policy, Pod::new(template), false);
-    audit(context, object, &policy, &verdict);
+    audit(context, &policy, &errors, &verdict);
     context.warnings.extend(verdict.warned.map(|violations| would_violate(policy.warn, &violations)));
     Ok(())
 }
 
-/// Logs what violates the audited level.
-fn audit(context: &Context, object: &Value, policy: &PodSecurityPolicy, verdict: &Verdict) {
+/// Adds what violates the audited level to the event of the request, and what is wrong with the labels of the namespace.
+fn audit(context: &Context, policy: &PodSecurityPolicy, errors: &FieldErrors, verdict: &Verdict) {
+    if !errors.is_empty() {
+        context.annotations.add(ERROR, || format!("Failed to parse policy: {errors}"));
+    }
     if let Some(violations) = &verdict.audited {
-        let (namespace, name) = (context.namespace(), object::name(object));
-        let (resource, violations) = (&*context.served.plural, would_violate(policy.audit, violations));
-        tracing::info!(resource, namespace, name, user = %context.user.name, violations, "pod security audit");
+        context.annotations.add(AUDIT_VIOLATIONS, || would_violate(policy.audit, violations));
     }
 }
 
 /// Whether the namespace or the user is not judged.
 fn is_exempt(context: &Context) -> bool {
     let configuration = &context.api.pod_security;
-    configuration.exempts_namespace(context.namespace()) || configuration.exempts_user(&context.user.name)
+    let why = if configuration.exempts_namespace(context.namespace()) {
+        "namespace"
+    } else if configuration.exempts_user(&context.user.name) {
+        "user"
+    } else {
+        return false;
+    };
+    context.annotations.add(EXEMPT, || why.to_owned());
+    true
 }
 
-/// The policy of the namespace of the request; `None` if there is no such namespace.
-async fn policy_of(context: &Context) -> Result<Option<PodSecurityPolicy>, Status> {
+/// Whether pods of the runtime class of a pod or a template are not judged.
+fn is_exempt_class(context: &Context, pod: &Value) -> bool {
+    let exempt = context.api.pod_security.exempts_runtime_class(pod.at("spec").text("runtimeClassName"));
+    if exempt {
+        context.annotations.add(EXEMPT, || "runtimeClass".to_owned());
+    }
+    exempt
+}
+
+/// The policy of the namespace of the request, and what is wrong with its labels; `None` if there is no such namespace.
+async fn policy_of(context: &Context) -> Result<Option<(PodSecurityPolicy, FieldErrors)>, Status> {
     let key = format!("/registry/namespaces/{}", context.namespace());
     let entry = context.api.store.get(key.as_bytes()).await.map_err(Status::internal)?;
     Ok(entry.map(|entry| {
         let labels: Vec<_> = peek::labels(&entry.value).filter(|(key, _)| key.starts_with(PREFIX)).collect();
         let find = |key: &str| labels.iter().find(|(name, _)| name == key).map(|(_, value)| &**value);
-        PodSecurityPolicy::of(find, context.api.pod_security.defaults).0
+        PodSecurityPolicy::of(find, context.api.pod_security.defaults)
     }))
 }

@@ -169,7 +169,7 @@ pub(super) struct Policy {
     variables: Vec<Variable>,
     conditions: Vec<Compiled>,
     validations: Vec<Validation>,
-    annotations: Vec<Compiled>,
+    annotations: Vec<Annotation>,
     mutations: Vec<Change>,
     /// Whether it may change an object again that others changed.
     reinvoked: bool,
@@ -183,6 +183,12 @@ struct Validation {
     message: String,
     message_expression: Option<Compiled>,
     reason: String,
+}
+
+/// One of a policy's `auditAnnotations`.
+struct Annotation {
+    key: String,
+    value: Compiled,
 }
 
 /// One of a policy's `mutations`.
@@ -250,8 +256,9 @@ impl Policy {
                 .map(|text| one(text, Uses { authorizer: false, ..uses }, Type::String)),
             reason: validation.text("reason").to_owned(),
         };
-        let annotation = |annotation: &Value| {
-            compiler.compile(annotation.text("valueExpression"), uses, &[Type::String, Type::Null])
+        let annotation = |annotation: &Value| Annotation {
+            key: annotation.text("key").to_owned(),
+            value: compiler.compile(annotation.text("valueExpression"), uses, &[Type::String, Type::Null]),
         };
         let change = |change: &Value| match change.text("patchType") {
             "ApplyConfiguration" => {
@@ -285,7 +292,8 @@ impl Policy {
         let validations =
             self.validations.iter().flat_map(|one| [Some(&one.expression), one.message_expression.as_ref()]);
         let mutations = self.mutations.iter().map(|(Change::Apply(one) | Change::Patch(one))| one);
-        let all = self.conditions.iter().chain(validations.flatten()).chain(&self.annotations).chain(mutations);
+        let annotations = self.annotations.iter().map(|one| &one.value);
+        let all = self.conditions.iter().chain(validations.flatten()).chain(annotations).chain(mutations);
         let all = all.filter_map(Compiled::growth).chain(self.variables.iter().filter_map(Variable::growth));
         all.for_each(|one| growth.join(one));
         growth

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
 use crate::api::Api;
+use crate::audit::Annotations;
 use crate::authn::User;
 use crate::catalog::Served;
 use crate::codec::peek;
@@ -101,6 +102,8 @@ pub(crate) struct Request {
     pub deadline: Instant,
     /// How long it has waited for webhooks.
     pub waits: Waits,
+    /// What is added to the event of the request.
+    pub annotations: Annotations,
     namespace_labels: OnceCell<Option<Value>>,
 }
 
@@ -121,6 +124,7 @@ impl Request {
         Self {
             api: Arc::clone(&context.api),
             waits: context.waits.clone(),
+            annotations: context.annotations.clone(),
             user: context.user.clone(),
             operation: act.operation(),
             is_view: kind.kind != served.kind,

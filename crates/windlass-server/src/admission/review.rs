@@ -155,6 +155,8 @@ pub(super) struct Response {
     /// `status`: why not.
     pub(super) result: Value,
     pub(super) warnings: Vec<String>,
+    /// What the webhook adds to the event of the request.
+    pub(super) annotations: Vec<(String, String)>,
 }
 
 /// Reads the answer as an AdmissionReview; the error says why it is none.
@@ -199,13 +201,21 @@ pub(super) fn decode(version: Version, answer: &Value) -> Result<Option<Response
     check("patch", Value::is_string, "[]uint8")?;
     check("patchType", Value::is_string, "v1.PatchType")?;
     check("warnings", Value::is_array, "[]string")?;
+    check("auditAnnotations", Value::is_object, "map[string]string")?;
+    for value in response.at("auditAnnotations").as_object().into_iter().flat_map(Map::values) {
+        if !value.is_string() && !value.is_null() {
+            return Err(mistyped(value, "response.auditAnnotations", "AdmissionResponse", "string"));
+        }
+    }
     let patch = crate::codec::base64::decode(response.text("patch"))?;
+    let annotations = response.text_entries("auditAnnotations").into_iter();
     Ok(Some(Response {
         allowed: response.flag("allowed"),
         patch,
         patch_type: response.text("patchType").to_owned(),
         result: response.at("status").clone(),
         warnings: response.texts("warnings").into_iter().map(str::to_owned).collect(),
+        annotations: annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
     }))
 }
 

@@ -195,6 +195,11 @@ fn read(api: &Api, key: &bytes::Bytes, bytes: &[u8]) -> Vec<Arc<Hook>> {
 }
 
 impl Hook {
+    /// The name of its configuration.
+    pub(super) fn configuration(&self) -> &str {
+        self.id.split('/').next().unwrap_or_default()
+    }
+
     fn new(api: &Api, source: &bytes::Bytes, id: String, webhook: &Value) -> Self {
         let selector = |field: &str| match webhook.at(field) {
             Value::Null => Selector::All(Vec::new()),

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::annotations::All;
 use crate::user::User;
 use crate::validation::access::Access as _;
 
@@ -40,12 +41,12 @@ pub(super) struct Event<'a> {
     pub(super) request_received_timestamp: String,
     pub(super) stage_timestamp: String,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) annotations: &'a BTreeMap<&'static str, String>,
+    pub(super) annotations: &'a All,
 }
 
 impl<'a> Event<'a> {
     /// An event with nothing in it that may be left out.
-    pub(super) fn new(audit_id: &'a str, user: UserInfo<'a>, annotations: &'a BTreeMap<&'static str, String>) -> Self {
+    pub(super) fn new(audit_id: &'a str, user: UserInfo<'a>, annotations: &'a All) -> Self {
         Self {
             kind: "Event",
             api_version: "audit.k8s.io/v1",
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn fields_are_in_upstreams_order_and_empty_ones_are_left_out() {
-        let annotations = BTreeMap::from([("authorization.k8s.io/decision", "allow".to_owned())]);
+        let annotations = All::from([("authorization.k8s.io/decision".into(), "allow".to_owned())]);
         let user = User::new("jane", []);
         let mut event = Event::new("id", (&user).into(), &annotations);
         (event.level, event.stage, event.verb) = ("Metadata", "ResponseComplete", "get");

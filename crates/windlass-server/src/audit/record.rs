@@ -1,6 +1,5 @@
 //! One request on its way, and what is recorded of it.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::event::{Event, ObjectRef, ResponseStatus, UserInfo, drop_managed_fields, micro_time};
 use super::policy::{Level, Seen, Verdict};
-use super::{Audit, Stage};
+use super::{Annotations, Audit, Stage};
 use crate::api::Api;
 use crate::authz::Target;
 use crate::body::Body;
@@ -59,7 +58,7 @@ pub(crate) struct Record {
     user_agent: String,
     object: Option<ObjectRef>,
     received: Timestamp,
-    annotations: BTreeMap<&'static str, String>,
+    annotations: Annotations,
     request_object: Option<Value>,
     status: Option<ResponseStatus>,
     is_long_running: bool,
@@ -88,6 +87,7 @@ impl Record {
                 ..ObjectRef::default()
             }),
         };
+        let level = verdict.level;
         let record = Self {
             audit: Arc::clone(audit),
             verdict,
@@ -100,7 +100,7 @@ impl Record {
             user_agent: user_agent(begin.headers),
             object,
             received: api.now(),
-            annotations: BTreeMap::new(),
+            annotations: Annotations::new(level),
             request_object: None,
             status: None,
             is_long_running: begin.is_long_running,
@@ -122,8 +122,13 @@ impl Record {
     /// What was said to the request, and why.
     pub(crate) fn authorized(&mut self, allowed: bool, reason: &str) {
         let decision = if allowed { "allow" } else { "forbid" };
-        self.annotations.insert("authorization.k8s.io/decision", decision.to_owned());
-        self.annotations.insert("authorization.k8s.io/reason", reason.to_owned());
+        self.annotations.add("authorization.k8s.io/decision", || decision.to_owned());
+        self.annotations.add("authorization.k8s.io/reason", || reason.to_owned());
+    }
+
+    /// Takes what other parts of the server add to the event.
+    pub(crate) fn annotations(&self) -> Annotations {
+        self.annotations.clone()
     }
 
     /// The body of the request, for a resource of this kind. What cannot be read is left out.
@@ -217,7 +222,8 @@ impl Record {
             drop_managed_fields(object);
         }
         let user = self.user.as_ref().map(UserInfo::from).unwrap_or_default();
-        let mut event = Event::new(&self.id, user, &self.annotations);
+        let annotations = self.annotations.all();
+        let mut event = Event::new(&self.id, user, &annotations);
         event.level = self.verdict.level.name();
         event.stage = stage.name();
         event.request_uri = &self.uri;

@@ -153,6 +153,8 @@ pub(crate) struct Grant<'a> {
     pub seconds: i64,
     /// What it is bound to.
     pub bound: Vec<Bound>,
+    /// Tells it from all other tokens.
+    pub id: &'a str,
 }
 
 /// An object that a token is bound to.
@@ -181,7 +183,7 @@ impl Grant<'_> {
         }
         key.sign(&json!({
             "iss": ISSUER, "sub": user_name(self.namespace, self.name), "aud": self.audiences,
-            "exp": now + self.seconds, "iat": now, "nbf": now, "jti": crate::object::new_uid(),
+            "exp": now + self.seconds, "iat": now, "nbf": now, "jti": self.id,
             "kubernetes.io": kubernetes,
         }))
     }
@@ -353,7 +355,8 @@ mod tests {
     fn token(key: &TokenKey) -> String {
         let bound = vec![Bound { claim: "pod", name: "p".into(), uid: "2".into() }];
         let (audiences, now) = ([ISSUER.to_owned()], Timestamp::now());
-        let grant = Grant { namespace: "n", name: "robot", uid: "1", audiences: &audiences, now, seconds: 600, bound };
+        let grant =
+            Grant { namespace: "n", name: "robot", uid: "1", audiences: &audiences, now, seconds: 600, bound, id: "i" };
         grant.sign(key).expect("signed")
     }
 

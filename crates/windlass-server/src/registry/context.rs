@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::admission::AdmissionPlugin;
 use crate::api::Api;
+use crate::audit::Annotations;
 use crate::authn::{MASTERS, User};
 use crate::body::Body;
 use crate::catalog::Served;
@@ -56,6 +57,8 @@ pub struct Context {
     pub conversions: Conversions,
     /// How long it has waited for admission webhooks.
     pub waits: Waits,
+    /// What is added to its event in the audit log.
+    pub(crate) annotations: Annotations,
     /// What the request was before it was taken apart.
     pub(crate) connection: Connection,
 }
@@ -138,6 +141,7 @@ impl Context {
             warnings: Vec::new(),
             conversions: Conversions::default(),
             waits: Waits::default(),
+            annotations: Annotations::default(),
             connection: Connection::default(),
         }
     }
@@ -158,6 +162,7 @@ impl Context {
             warnings: Vec::new(),
             conversions: Conversions::default(),
             waits: self.waits.clone(),
+            annotations: self.annotations.clone(),
             connection: Connection::default(),
         }
     }

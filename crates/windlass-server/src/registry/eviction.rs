@@ -213,6 +213,7 @@ fn of_budget(context: &Context, name: &str) -> Result<Context, Status> {
         warnings: Vec::new(),
         conversions: super::Conversions::default(),
         waits: context.waits.clone(),
+        annotations: context.annotations.clone(),
         connection: Connection::default(),
     })
 }

@@ -65,6 +65,7 @@ pub(crate) async fn request_token(context: &mut Context) -> Result<Answer, Statu
     admission::validate(context, Act::Create(&options), Some(&request), None).await?;
     let bound = bound(context, request.at("spec").at("boundObjectRef")).await?;
     let audiences: Vec<String> = request.at("spec").texts("audiences").into_iter().map(str::to_owned).collect();
+    let id = object::new_uid();
     let grant = Grant {
         namespace: context.namespace(),
         name: context.name(),
@@ -73,8 +74,10 @@ pub(crate) async fn request_token(context: &mut Context) -> Result<Answer, Statu
         now: context.now,
         seconds,
         bound,
+        id: &id,
     };
     let token = grant.sign(&context.api.token_key)?;
+    context.annotations.add("authentication.kubernetes.io/issued-credential-id", || format!("JTI={id}"));
     let expires = context.now + jiff::SignedDuration::from_secs(seconds);
     request["status"] = json!({"token": token, "expirationTimestamp": object::time(expires)});
     let stored = context.unsaved(&request).await?;

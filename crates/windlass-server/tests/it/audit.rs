@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 use windlass_server::authn::User;
-use windlass_server::{AuditOptions, AuditPolicy, Server};
+use windlass_server::{AuditOptions, AuditPolicy, Server, ServerBuilder};
 
 use crate::client::{create, get, send, send_patch};
 
@@ -17,24 +17,28 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 /// A server that records what `rules` say.
-struct Audited {
-    server: Server,
+pub(crate) struct Audited {
+    pub(crate) server: Server,
     path: PathBuf,
     _dir: TempDir,
 }
 
 impl Audited {
     async fn start(policy: &str) -> Self {
+        Self::start_with(policy, Server::builder()).await
+    }
+
+    pub(crate) async fn start_with(policy: &str, builder: ServerBuilder) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let mut options = AuditOptions::new(&path);
         options.policy = AuditPolicy::parse(&format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{policy}")).unwrap();
-        let server = Server::builder().audit(options).token("secret-token", User::admin()).start().await.unwrap();
+        let server = builder.audit(options).token("secret-token", User::admin()).start().await.unwrap();
         Self { server, path, _dir: dir }
     }
 
     /// Stops the server; the events of requests that clients made, and the text of the log.
-    async fn stop(self) -> (Vec<Value>, String) {
+    pub(crate) async fn stop(self) -> (Vec<Value>, String) {
         self.server.stop().await.unwrap();
         let text = std::fs::read_to_string(&self.path).unwrap();
         let events = text.lines().map(|line| serde_json::from_str(line).unwrap());

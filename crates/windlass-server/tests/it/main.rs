@@ -9,6 +9,7 @@ mod answers;
 mod answers_upstream;
 mod api_services;
 mod audit;
+mod audit_annotations;
 mod big;
 mod big_crd;
 mod bindings;

@@ -22,7 +22,7 @@ fn run(spec: &Value, object: &Value, old: &Value, params: &Value) -> Vec<Denial>
         subject: &subject,
         variables: &policy.variables,
     };
-    decide(&policy, input)
+    decide(&policy, input).denials
 }
 
 #[track_caller]
