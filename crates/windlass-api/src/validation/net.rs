@@ -99,6 +99,36 @@ fn has_leading_zeros(cidr: &str) -> bool {
     address.parse::<IpAddr>().is_err() || (length.len() > 1 && length.starts_with('0'))
 }
 
+/// What upstream warns about in a CIDR block that is accepted.
+pub fn cidr_warnings(text: &str, path: &Path<'_>) -> Vec<String> {
+    let Some((address, length)) = parse_cidr(text) else { return Vec::new() };
+    let network = masked(address, length);
+    let (bits, mapped) = match (address, network) {
+        (IpAddr::V4(_), _) => (32, None),
+        // Go prints a block of IPv4-mapped addresses as one of IPv4 addresses.
+        (IpAddr::V6(_), IpAddr::V6(network)) => (128, network.to_ipv4_mapped()),
+        (IpAddr::V6(_), IpAddr::V4(_)) => (128, None),
+    };
+    let shown = match mapped {
+        Some(network) => format!("{network}/{}", length.saturating_sub(96)),
+        None => format!("{network}/{length}"),
+    };
+    let mut warnings = Vec::new();
+    if network != address {
+        warnings.push(format!(
+            "{path}: CIDR value \"{text}\" is ambiguous in this context (should be \"{shown}\" or \"{address}/{bits}\"?)"
+        ));
+    }
+    if has_leading_zeros(text) || mapped.is_some() {
+        warnings.push(format!("{path}: non-standard CIDR value \"{text}\" is invalid: use \"{shown}\""));
+    }
+    if warnings.is_empty() && address.is_ipv6() && shown != text {
+        warnings
+            .push(format!("{path}: IPv6 CIDR value \"{text}\" should be in RFC 5952 canonical format (\"{shown}\")"));
+    }
+    warnings
+}
+
 /// The address with everything beyond the prefix cleared.
 pub fn masked(address: IpAddr, length: u8) -> IpAddr {
     match address {
@@ -185,5 +215,21 @@ mod tests {
         assert!(cidr("10.0.0.1/8").contains("must not have bits set beyond the prefix length"));
         assert!(cidr("10.0.0.0/33").contains("must be a valid CIDR value"));
         assert!(cidr("10.0.0.0/08").contains("leading 0s"));
+        let warnings = |text: &str| cidr_warnings(text, &Path::new("cidr"));
+        for text in ["10.0.0.0/8", "2001:db8::/32", "not a block"] {
+            assert!(warnings(text).is_empty(), "{text}");
+        }
+        assert_eq!(
+            warnings("2001:DB8::/32"),
+            ["cidr: IPv6 CIDR value \"2001:DB8::/32\" should be in RFC 5952 canonical format (\"2001:db8::/32\")"]
+        );
+        assert_eq!(
+            warnings("10.0.0.1/08"),
+            [
+                "cidr: CIDR value \"10.0.0.1/08\" is ambiguous in this context (should be \"10.0.0.0/8\" or \
+                 \"10.0.0.1/32\"?)",
+                "cidr: non-standard CIDR value \"10.0.0.1/08\" is invalid: use \"10.0.0.0/8\""
+            ]
+        );
     }
 }

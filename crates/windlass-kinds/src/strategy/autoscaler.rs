@@ -334,7 +334,7 @@ fn scaling_rules(rules: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{create_errors, created};
+    use super::super::testing::{create_errors, created, status_errors, update_errors};
     use super::*;
 
     fn autoscaler(max: i64) -> Value {
@@ -369,6 +369,127 @@ mod tests {
         );
         object["spec"]["scaleTargetRef"]["kind"] = "ReplicationController".into();
         assert_eq!(create_errors(&HorizontalPodAutoscaler, &object), "[]");
+    }
+
+    /// Checks what is wrong with an autoscaler whose spec has these fields too.
+    #[track_caller]
+    fn check(more: &Value, expected: &str) {
+        let mut object = autoscaler(3);
+        for (field, value) in more.as_object().expect("an object") {
+            object["spec"][field] = value.clone();
+        }
+        assert_eq!(create_errors(&HorizontalPodAutoscaler, &object), expected, "{more}");
+    }
+
+    #[test]
+    fn sources_of_metrics_are_complete() {
+        let check = |metric: Value, expected: &str| {
+            check(&json!({"metrics": [metric]}), &expected.replace("METRIC", "spec.metrics[0]"));
+        };
+        let types = r#"supported values: "ContainerResource", "External", "Object", "Pods", "Resource""#;
+        check(
+            json!({}),
+            &format!(
+                r#"[METRIC.type: Required value: must specify a metric source type, METRIC.type: Unsupported value: "": {types}]"#
+            ),
+        );
+        check(json!({"type": "Mood"}), &format!(r#"METRIC.type: Unsupported value: "Mood": {types}"#));
+        check(
+            json!({"type": "Pods"}),
+            "METRIC.pods: Required value: must populate information for the given metric source",
+        );
+        let resource = json!({"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 1}});
+        check(json!({"type": "Resource", "resource": resource}), "[]");
+        check(
+            json!({"type": "Resource", "resource": resource, "containerResource": resource}),
+            "METRIC.containerResource: Forbidden: must populate the given metric source only",
+        );
+        check(
+            json!({"type": "Pods", "resource": resource}),
+            "METRIC.pods: Required value: must populate information for the given metric source",
+        );
+        check(
+            json!({"type": "ContainerResource", "containerResource": {"container": "A", "target": {"type": "Utilization"}}}),
+            "[METRIC.containerResource.name: Required value: must specify a resource name, \
+             METRIC.containerResource.container: Invalid value: \"A\": a lowercase RFC 1123 label must consist of lower case \
+             alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or \
+             '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?'), \
+             METRIC.containerResource.target.averageUtilization: Required value: must set either a target raw value or a \
+             target utilization]",
+        );
+        let described = json!({"apiVersion": "a/b/c", "kind": "Ingress", "name": "a/b"});
+        check(
+            json!({"type": "Object", "object": {"describedObject": described, "metric": {"name": "a%b"},
+                "target": {"type": "Value", "value": "0"}}}),
+            "[METRIC.object.describedObject.name: Invalid value: \"a/b\": may not contain '/', \
+             METRIC.object.describedObject.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c, \
+             METRIC.object.metric.name: Invalid value: \"a%b\": may not contain '%', \
+             METRIC.object.target.value: Invalid value: \"0\": must be positive]",
+        );
+        check(
+            json!({"type": "External", "external": {"metric": {}, "target": {"type": "Sum", "value": "1", "averageValue": "-1"}}}),
+            "[METRIC.external.metric.name: Required value: must specify a metric name, \
+             METRIC.external.target.type: Invalid value: \"Sum\": must be either Utilization, Value, or AverageValue, \
+             METRIC.external.target.averageValue: Invalid value: \"-1\": must be positive, \
+             METRIC.external.target.value: Forbidden: may not set both a target value for metric and a per-pod target]",
+        );
+        check(
+            json!({"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"averageUtilization": 0}}}),
+            "[METRIC.pods.target.type: Required value: must specify a metric target type, \
+             METRIC.pods.target.type: Invalid value: \"\": must be either Utilization, Value, or AverageValue, \
+             METRIC.pods.target.averageUtilization: Invalid value: 0: must be greater than 0, \
+             METRIC.pods.target.averageValue: Required value: must specify a positive target averageValue]",
+        );
+        check(
+            json!({"type": "Resource", "resource": {"name": "cpu",
+                "target": {"type": "Utilization", "averageUtilization": 1, "averageValue": "1"}}}),
+            "METRIC.resource.target.averageValue: Forbidden: may not set both a target raw value and a target utilization",
+        );
+    }
+
+    #[test]
+    fn rules_of_scaling_are_in_range() {
+        let check = |rules: Value, expected: &str| {
+            check(&json!({"behavior": {"scaleDown": rules}}), &expected.replace("RULES", "spec.behavior.scaleDown"));
+        };
+        check(json!({"stabilizationWindowSeconds": 3600, "tolerance": "0"}), "[]");
+        check(
+            json!({"stabilizationWindowSeconds": 3601, "selectPolicy": "Mean", "policies": [], "tolerance": "-100m"}),
+            "[RULES.stabilizationWindowSeconds: Invalid value: 3601: must be less than or equal to 3600, \
+             RULES.selectPolicy: Unsupported value: \"Mean\": supported values: \"Disabled\", \"Max\", \"Min\", \
+             RULES.policies: Required value: must specify at least one Policy, \
+             RULES.tolerance: Invalid value: \"-100m\": must be greater than or equal to 0]",
+        );
+        check(
+            json!({"stabilizationWindowSeconds": -1, "policies": [
+                {"type": "Nodes", "value": 0, "periodSeconds": 0}, {"type": "Pods", "value": 1, "periodSeconds": 1801}]}),
+            "[RULES.stabilizationWindowSeconds: Invalid value: -1: must be greater than or equal to zero, \
+             RULES.policies[0].type: Unsupported value: \"Nodes\": supported values: \"Percent\", \"Pods\", \
+             RULES.policies[0].value: Invalid value: 0: must be greater than zero, \
+             RULES.policies[0].periodSeconds: Invalid value: 0: must be greater than zero, \
+             RULES.policies[1].periodSeconds: Invalid value: 1801: must be less than or equal to 1800]",
+        );
+    }
+
+    #[test]
+    fn scaling_to_zero_stays_where_it_was() {
+        let mut old = autoscaler(3);
+        old["spec"]["minReplicas"] = 0.into();
+        check(
+            &json!({"minReplicas": 0}),
+            "[spec.minReplicas: Invalid value: 0: must be greater than or equal to 1, spec.metrics: Forbidden: must specify \
+             at least one Object or External metric to support scaling to zero replicas]",
+        );
+        assert_eq!(
+            update_errors(&HorizontalPodAutoscaler, &old, &old),
+            "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas"
+        );
+        let status = json!({"currentReplicas": -1, "desiredReplicas": -1});
+        assert_eq!(
+            status_errors(&HorizontalPodAutoscaler, &autoscaler(3), &status),
+            "[status.currentReplicas: Invalid value: -1: must be greater than or equal to 0, \
+             status.desiredReplicas: Invalid value: -1: must be greater than or equal to 0]"
+        );
     }
 
     #[test]

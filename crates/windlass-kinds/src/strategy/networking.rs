@@ -163,6 +163,24 @@ impl Strategy for NetworkPolicy {
         }
         policy(object, &known, errors);
     }
+
+    fn warnings(&self, object: &Value, _old: Option<&Value>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
+            for (i, rule) in object.at("spec").list(rules).iter().enumerate() {
+                for (j, peer) in rule.list(peers).iter().enumerate() {
+                    let path = format!("spec.{rules}[{i}].{peers}[{j}].ipBlock");
+                    let (path, block) = (Path::new(&path), peer.at("ipBlock"));
+                    warnings.extend(net::cidr_warnings(block.text("cidr"), &path.child("cidr")));
+                    let path = path.child("except");
+                    for (k, except) in block.texts("except").into_iter().enumerate() {
+                        warnings.extend(net::cidr_warnings(except, &path.index(k)));
+                    }
+                }
+            }
+        }
+        warnings
+    }
 }
 
 fn host_reasons(host: &str) -> names::Reasons {
@@ -387,7 +405,7 @@ fn ip_block(block: &Value, known: &HashSet<&str>, path: &Path<'_>, errors: &mut 
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{create_errors, created};
+    use super::super::testing::{create_errors, created, update_errors};
     use super::*;
 
     #[test]
@@ -404,6 +422,97 @@ mod tests {
         check(
             json!({"defaultBackend": {"service": {"name": "s"}}}),
             "spec.defaultBackend: Required value: port name or number is required",
+        );
+    }
+
+    #[test]
+    fn ports_of_network_policies() {
+        let check = |port: Value, expected: &str| {
+            let found = create_errors(&NetworkPolicy, &json!({"spec": {"egress": [{"ports": [port]}]}}));
+            assert_eq!(found.replace("spec.egress[0].ports[0]", "PORT"), expected, "{port}");
+        };
+        check(json!({"port": 1, "endPort": 65535, "protocol": "SCTP"}), "[]");
+        check(json!({"port": "http"}), "[]");
+        check(
+            json!({"protocol": "ICMP"}),
+            r#"PORT.protocol: Unsupported value: "ICMP": supported values: "TCP", "UDP", "SCTP""#,
+        );
+        check(json!({"port": 0}), "PORT.port: Invalid value: 0: must be between 1 and 65535, inclusive");
+        check(
+            json!({"port": 1, "endPort": 65536}),
+            "PORT.endPort: Invalid value: 65536: must be between 1 and 65535, inclusive",
+        );
+        check(
+            json!({"port": 0, "endPort": -1}),
+            "[PORT.port: Invalid value: 0: must be between 1 and 65535, inclusive, \
+             PORT.endPort: Invalid value: 0: must be greater than or equal to `port`, \
+             PORT.endPort: Invalid value: -1: must be between 1 and 65535, inclusive]",
+        );
+        check(
+            json!({"endPort": 80}),
+            "PORT.endPort: Invalid value: 80: may not be specified when `port` is not specified",
+        );
+        check(
+            json!({"port": "http", "endPort": 80}),
+            "PORT.endPort: Invalid value: 80: may not be specified when `port` is non-numeric",
+        );
+        check(json!({"port": "a--b"}), r#"PORT.port: Invalid value: "a--b": must not contain consecutive hyphens"#);
+    }
+
+    #[test]
+    fn peers_of_network_policies() {
+        let policy = |peer: &Value| json!({"spec": {"ingress": [{"from": [peer]}]}});
+        let check = |peer: Value, expected: &str| {
+            let found = create_errors(&NetworkPolicy, &policy(&peer));
+            assert_eq!(found.replace("spec.ingress[0].from[0]", "PEER"), expected, "{peer}");
+        };
+        let block = |cidr: &str, except: &[&str]| json!({"ipBlock": {"cidr": cidr, "except": except}});
+        check(json!({"podSelector": {}, "namespaceSelector": {}}), "[]");
+        check(block("2001:db8::/32", &["2001:db8:1::/48"]), "[]");
+        check(
+            json!({"podSelector": {}, "ipBlock": {"cidr": "10.0.0.0/8"}}),
+            "PEER: Forbidden: may not specify both ipBlock and another peer",
+        );
+        check(json!({"ipBlock": {}}), "PEER.ipBlock.cidr: Required value");
+        let valid = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+        check(block("10.0.0.1", &["x"]), &format!("PEER.ipBlock.cidr: Invalid value: \"10.0.0.1\": {valid}"));
+        check(block("10.0.0.0/8", &["x"]), &format!("PEER.ipBlock.except[0]: Invalid value: \"x\": {valid}"));
+        for except in ["10.0.0.0/8", "0.0.0.0/0", "2001:db8::/48"] {
+            let subset =
+                format!("PEER.ipBlock.except[0]: Invalid value: {except:?}: must be a strict subset of `cidr`");
+            check(block("10.0.0.0/8", &[except]), &subset);
+        }
+        check(
+            block("10.0.0.1/8", &[]),
+            r#"PEER.ipBlock.cidr: Invalid value: "10.0.0.1/8": must not have bits set beyond the prefix length"#,
+        );
+        // What was stored before stays allowed, with a warning.
+        let old = policy(&block("10.0.0.1/8", &["10.1.0.0/016"]));
+        let moved = json!({"spec": {"egress": [{"to": [block("10.1.0.0/016", &[]), block("10.0.0.1/8", &[])]}]}});
+        assert_eq!(update_errors(&NetworkPolicy, &old, &moved), "[]");
+        assert_eq!(
+            NetworkPolicy.warnings(&moved, Some(&old)),
+            [
+                r#"spec.egress[0].to[0].ipBlock.cidr: non-standard CIDR value "10.1.0.0/016" is invalid: use "10.1.0.0/16""#,
+                r#"spec.egress[0].to[1].ipBlock.cidr: CIDR value "10.0.0.1/8" is ambiguous in this context (should be "10.0.0.0/8" or "10.0.0.1/32"?)"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn types_of_network_policies() {
+        let check = |types: Value, expected: &str| {
+            let found = create_errors(&NetworkPolicy, &json!({"spec": {"policyTypes": types}}));
+            assert_eq!(found, expected, "{types}");
+        };
+        check(json!(["Egress", "Ingress"]), "[]");
+        check(
+            json!(["Egress", "Digress"]),
+            r#"spec.policyTypes[1]: Unsupported value: "Digress": supported values: "Ingress", "Egress""#,
+        );
+        check(
+            json!(["Egress", "Ingress", "Digress"]),
+            r#"spec.policyTypes: Invalid value: ["Egress","Ingress","Digress"]: may not specify more than two policyTypes"#,
         );
     }
 

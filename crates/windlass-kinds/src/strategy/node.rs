@@ -58,6 +58,21 @@ impl Strategy for Node {
         }
     }
 
+    fn warnings(&self, object: &Value, _old: Option<&Value>) -> Vec<String> {
+        let (spec, path) = (object.at("spec"), Path::new("spec"));
+        let mut warnings = Vec::new();
+        if spec.has("configSource") {
+            warnings.push("spec.configSource: the feature is removed".to_owned());
+        }
+        if !spec.text("externalID").is_empty() {
+            warnings.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+        }
+        let path = path.child("podCIDRs");
+        let blocks = spec.texts("podCIDRs");
+        warnings.extend(blocks.iter().enumerate().flat_map(|(i, block)| net::cidr_warnings(block, &path.index(i))));
+        warnings
+    }
+
     /// Dynamic configuration is gone: what never was there stays away.
     fn prepare_status_update(&self, object: &mut Value, old: &Value) {
         keep_all_but_status(object, old);

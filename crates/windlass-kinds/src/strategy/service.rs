@@ -286,11 +286,21 @@ fn warnings(object: &Value) -> Vec<String> {
     let external = spec.texts("externalIPs");
     out.extend(external.iter().enumerate().filter_map(|(i, ip)| net::ip_warning(ip, &external_path.index(i))));
     let external_name = spec.text("type") == "ExternalName";
+    if !external.is_empty() && !headless && !external_name {
+        out.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".into());
+    }
+    out.extend(net::ip_warning(spec.text("loadBalancerIP"), &path.child("loadBalancerIP")));
+    let ranges_path = path.child("loadBalancerSourceRanges");
+    let ranges = spec.texts("loadBalancerSourceRanges");
+    out.extend(ranges.iter().enumerate().flat_map(|(i, range)| net::cidr_warnings(range, &ranges_path.index(i))));
     if !external.is_empty() && external_name {
         out.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".into());
     }
     if !external_name && !spec.text("externalName").is_empty() {
         out.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".into());
+    }
+    if spec.text("trafficDistribution") == "PreferClose" {
+        out.push("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".into());
     }
     out
 }

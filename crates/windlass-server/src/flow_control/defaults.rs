@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use windlass_kinds::strategy::flow_control::mandatory;
 use windlass_store::{Entry, Expect, Range, StoreError, Write};
 
 use super::Kind;
@@ -37,8 +38,9 @@ pub(super) fn all() -> Vec<DefaultObject> {
             object: base(Kind::PriorityLevel, name, &spec),
         });
     };
-    level("catch-all", true, limited(5, 0, &json!({"type": "Reject"})));
-    level("exempt", true, json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}}));
+    for (name, spec) in mandatory::levels() {
+        level(name, true, spec);
+    }
     let queue = |queues: u32, hand: u32| json!({"type": "Queue", "queuing": {"queues": queues, "handSize": hand, "queueLengthLimit": 50}});
     level("system", false, limited(30, 33, &queue(64, 6)));
     level("node-high", false, limited(40, 25, &queue(64, 6)));
@@ -56,39 +58,42 @@ pub(super) fn all() -> Vec<DefaultObject> {
         json!([{"subjects": subjects, "resourceRules": resources, "nonResourceRules": paths}])
     };
     let some = |subjects: Value, rules: Value| json!([{"subjects": subjects, "resourceRules": rules}]);
-    let mut schema = |name: &str, mandatory: bool, level: &str, precedence: u32, method: &str, rules: Value| {
+    for (name, spec) in mandatory::schemas() {
+        let object = base(Kind::FlowSchema, name, &spec);
+        out.push(DefaultObject { kind: Kind::FlowSchema, mandatory: true, object });
+    }
+    let mut schema = |name: &str, level: &str, precedence: u32, method: &str, rules: Value| {
         let mut spec = json!({"priorityLevelConfiguration": {"name": level}, "matchingPrecedence": precedence});
         if !method.is_empty() {
             spec["distinguisherMethod"] = json!({"type": method});
         }
         spec["rules"] = rules;
-        out.push(DefaultObject { kind: Kind::FlowSchema, mandatory, object: base(Kind::FlowSchema, name, &spec) });
+        let object = base(Kind::FlowSchema, name, &spec);
+        out.push(DefaultObject { kind: Kind::FlowSchema, mandatory: false, object });
     };
-    schema("exempt", true, "exempt", 1, "", everything(groups(&["system:masters"])));
-    schema("catch-all", true, "catch-all", 10_000, "ByUser", everything(everybody()));
     let probes = json!([{"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}]);
     let probes = json!([{"subjects": everybody(), "nonResourceRules": probes}]);
-    schema("probes", false, "exempt", 2, "", probes);
+    schema("probes", "exempt", 2, "", probes);
     let mut leaders = users(&["system:kube-controller-manager", "system:kube-scheduler"]);
     if let (Value::Array(leaders), Value::Array(accounts)) = (&mut leaders, kube_system()) {
         leaders.extend(accounts);
     }
     let leases = |verbs: &[&str]| resources(verbs, "coordination.k8s.io", &["leases"], false);
     let leaders = some(leaders, json!([leases(&["get", "create", "update"])]));
-    schema("system-leader-election", false, "leader-election", 100, "ByUser", leaders);
+    schema("system-leader-election", "leader-election", 100, "ByUser", leaders);
     let nodes = || groups(&["system:nodes"]);
     let health = some(nodes(), json!([resources(&["*"], "", &["nodes", "nodes/status"], true), leases(&["*"])]));
-    schema("system-node-high", false, "node-high", 400, "ByUser", health);
-    schema("system-nodes", false, "system", 500, "ByUser", everything(nodes()));
+    schema("system-node-high", "node-high", 400, "ByUser", health);
+    schema("system-nodes", "system", 500, "ByUser", everything(nodes()));
     for name in ["kube-controller-manager", "kube-scheduler"] {
         let rules = everything(users(&[&format!("system:{name}")]));
-        schema(name, false, "workload-high", 800, "ByNamespace", rules);
+        schema(name, "workload-high", 800, "ByNamespace", rules);
     }
     let rules = everything(kube_system());
-    schema("kube-system-service-accounts", false, "workload-high", 900, "ByNamespace", rules);
+    schema("kube-system-service-accounts", "workload-high", 900, "ByNamespace", rules);
     let rules = everything(groups(&["system:serviceaccounts"]));
-    schema("service-accounts", false, "workload-low", 9000, "ByUser", rules);
-    schema("global-default", false, "global-default", 9900, "ByUser", everything(everybody()));
+    schema("service-accounts", "workload-low", 9000, "ByUser", rules);
+    schema("global-default", "global-default", 9900, "ByUser", everything(everybody()));
     out
 }
 
