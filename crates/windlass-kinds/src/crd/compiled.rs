@@ -280,7 +280,9 @@ mod tests {
     fn a_sweep_drops_what_was_unused_since_the_last() {
         let schemas = Arc::new(Schemas::default());
         let slots = slots(3, &schemas);
-        slots.iter().for_each(|slot| drop(slot.get()));
+        for slot in &slots {
+            drop(slot.get());
+        }
         schemas.sweep();
         assert_eq!(filled(&slots), [0, 1, 2]);
         slots[1].get();
@@ -293,7 +295,9 @@ mod tests {
     #[test]
     fn schemas_of_definitions_that_are_gone_do_not_count() {
         let schemas = Arc::new(Schemas::default());
-        slots(3, &schemas).iter().for_each(|slot| drop(slot.get()));
+        for slot in slots(3, &schemas) {
+            drop(slot.get());
+        }
         assert_eq!(schemas.count(), 0);
     }
 }

@@ -28,12 +28,11 @@ impl Descriptions {
     pub(super) fn add(&self, name: &str, dialect: Dialect, schema: &mut Map<String, Value>) {
         let Some(known) = &self.0 else { return };
         let made;
-        let described = match known.get(name) {
-            Some(described) => described,
-            None => {
-                made = describe_list(name, schema);
-                &made
-            }
+        let described = if let Some(described) = known.get(name) {
+            described
+        } else {
+            made = describe_list(name, schema);
+            &made
         };
         if let Some(text @ Value::String(_)) = described.get("description") {
             schema.insert("description".into(), text.clone());

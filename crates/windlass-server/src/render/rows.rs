@@ -80,7 +80,7 @@ pub(super) async fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta
     if let Form::Items(form) = &pieces.view.form
         && form.needs_length()
     {
-        return Ok(pieces.enclosed(head).await?);
+        return pieces.enclosed(head).await;
     }
     if pieces.entries.as_slice().is_empty() {
         return Ok(head.into());

@@ -117,16 +117,16 @@ const ALL: [Operator; 8] = [
         },
         edit: |random| Some(json!({ "spec": { "replicas": random.i32(1..4) } })),
         // A Foo whose Deployment belongs to another has no status.
-        is_settled: |foo| foo["status"].is_null() || foo["status"]["availableReplicas"] == foo["spec"]["replicas"],
+        is_settled: |object| object["status"].is_null() || object["status"]["availableReplicas"] == object["spec"]["replicas"],
         verify: |foos, deployments| {
             let (winners, losers): (Vec<Value>, Vec<Value>) =
-                foos.iter().cloned().partition(|foo| !foo["status"].is_null());
+                foos.iter().cloned().partition(|object| !object["status"].is_null());
             children_of(&winners, deployments, |_| 1)?;
-            for foo in &losers {
-                let name = &foo["spec"]["deploymentName"];
+            for object in &losers {
+                let name = &object["spec"]["deploymentName"];
                 let deployment = deployments.iter().find(|deployment| deployment["metadata"]["name"] == *name);
-                let deployment = deployment.with_context(|| format!("nobody has the Deployment of {foo}"))?;
-                ensure!(owner(deployment) != Some(uid(foo)), "it has its Deployment, and no status: {foo}");
+                let deployment = deployment.with_context(|| format!("nobody has the Deployment of {object}"))?;
+                ensure!(owner(deployment) != Some(uid(object)), "it has its Deployment, and no status: {object}");
             }
             Ok(())
         },
