@@ -18,6 +18,7 @@ mod certificates;
 mod classes;
 mod cleanups;
 mod client;
+mod client_certificates;
 mod collections;
 mod computed;
 mod connect;
