@@ -46,6 +46,7 @@ mod permissions;
 mod pod_security;
 mod policies;
 mod quotas;
+mod refusals;
 mod resizes;
 mod roles;
 mod scales;
