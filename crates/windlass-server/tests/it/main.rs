@@ -3,6 +3,7 @@
 
 mod accounts;
 mod aggregated;
+mod aggregated_windlass;
 mod aggregation;
 mod allocation;
 mod answers;
