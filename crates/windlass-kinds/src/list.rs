@@ -171,19 +171,16 @@ mod tests {
         let meta = json!({"resourceVersion": "7", "continue": "more", "remainingItemCount": 3});
         let form = Form::of(&accepted, resource, meta.clone()).expect("can be written").expect("in pieces");
         let objects: Vec<Value> = (0..9).map(config_map).collect();
-        let whole = match form.metadata {
-            Some(version) => {
-                let items: Vec<Value> = objects.iter().map(|object| table::partial(object, version)).collect();
-                json!({"kind": "PartialObjectMetadataList", "apiVersion": version.api_version(), "metadata": meta,
-                    "items": items})
+        let whole = if let Some(version) = form.metadata {
+            let items: Vec<Value> = objects.iter().map(|object| table::partial(object, version)).collect();
+            json!({"kind": "PartialObjectMetadataList", "apiVersion": version.api_version(), "metadata": meta,
+                "items": items})
+        } else {
+            let mut list = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": meta, "items": objects});
+            for item in list["items"].as_array_mut().expect("a list") {
+                item.as_object_mut().expect("an object").retain(|key, _| key != "kind" && key != "apiVersion");
             }
-            None => {
-                let mut list = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": meta, "items": objects});
-                for item in list["items"].as_array_mut().expect("a list") {
-                    item.as_object_mut().expect("an object").retain(|key, _| key != "kind" && key != "apiVersion");
-                }
-                list
-            }
+            list
         };
         let whole = match accepted.format {
             Format::Json => {

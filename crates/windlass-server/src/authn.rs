@@ -1,11 +1,14 @@
 //! The user of a request: by client certificate, bearer token or impersonation, or anonymous.
 
 mod impersonation;
+mod peer;
 mod service_account;
 mod websocket;
 
 pub use crate::user::{MASTERS, User};
 pub(crate) use impersonation::impersonate;
+pub(crate) use peer::ClientCertificate;
+pub use peer::Peer;
 pub(crate) use service_account::{Bound, Grant, NODE_NAME};
 pub use service_account::{ISSUER, TokenKey};
 
@@ -63,11 +66,21 @@ pub(crate) struct Authenticated {
     pub audiences: Vec<String>,
 }
 
-/// The user that a request comes from, before [impersonation](impersonate). `peer` is what the connection itself proved.
-pub(crate) async fn authenticate(api: &Api, headers: &HeaderMap, peer: Option<&User>) -> Result<User, Status> {
-    if let Some(peer) = peer {
-        return Ok(peer.clone());
-    }
+/// The user that a request comes from, before [impersonation](impersonate). A certificate comes before a token, and one that
+/// does not count does no harm beside a token that does.
+pub(crate) async fn authenticate(api: &Api, headers: &HeaderMap, peer: Option<&Peer>) -> Result<User, Status> {
+    let is_certificate_refused = match peer {
+        None => false,
+        Some(Peer::Local(user)) => return Ok(user.clone()),
+        Some(Peer::Certified(certificate)) => match certificate.user(api.now()) {
+            Ok(Some(user)) => return Ok(user.clone()),
+            Ok(None) => false,
+            Err(why) => {
+                tracing::debug!(why, "a client certificate was refused");
+                true
+            }
+        },
+    };
     let token = match bearer(headers) {
         Some(token) => Some(token.to_owned()),
         None => websocket::bearer(headers).map_err(|why| {
@@ -83,9 +96,23 @@ pub(crate) async fn authenticate(api: &Api, headers: &HeaderMap, peer: Option<&U
                 Err(Status::unauthorized())
             }
         },
+        None if is_certificate_refused => Err(Status::unauthorized()),
         // Credentials of any other sort count as none.
         None => Ok(User::anonymous()),
     }
+}
+
+/// The credentials that a request was refused with, as the audit names them. Mirrors `getAuthMethods` of upstream's
+/// `endpoints/filters/authn_audit.go`.
+pub(crate) fn attempted(headers: &HeaderMap, peer: Option<&Peer>) -> String {
+    let authorization = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let scheme = authorization.and_then(|value| value.trim().split_once(' ')).map_or("", |(scheme, _)| scheme);
+    let mut methods = Vec::new();
+    methods.extend(["basic", "bearer"].into_iter().filter(|known| scheme.eq_ignore_ascii_case(known)));
+    if matches!(peer, Some(Peer::Certified(_))) {
+        methods.push("x509");
+    }
+    methods.join(", ")
 }
 
 /// The user of a token that is used for one of `audiences`, or why it is not accepted.

@@ -22,6 +22,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::api::Api;
 use crate::audit::{self, Begin, Record};
+pub use crate::authn::Peer;
 use crate::authn::User;
 use crate::body::Body;
 use crate::catalog::{Served, Snapshot};
@@ -40,11 +41,6 @@ use body::{Budgets, Read};
 
 /// The subresource whose requests are passed on.
 const PROXY: &str = "proxy";
-
-/// What the connection itself proved about the client; put into a request's extensions by whoever
-/// accepted the connection.
-#[derive(Clone, Debug)]
-pub struct Peer(pub User);
 
 /// The address of a client. The listener puts it into the extensions of a request if the audit is on.
 #[derive(Clone, Copy, Debug)]
@@ -128,13 +124,16 @@ async fn authenticated(
     let target = Target::parse(&path);
     let query = Query::parse(request.uri().query());
     let timeout = deadline::timeout(&target, request.method(), &query)?;
-    let peer = request.extensions().get::<Peer>().map(|peer| &peer.0);
+    let peer = request.extensions().get::<Peer>();
     let user = match authn::authenticate(api, request.headers(), peer).await {
         Ok(user) => user,
         Err(status) => {
             if api.audit.is_some() {
-                let head = Head::of(&request);
-                Box::pin(record_refusal(api, &path, &target, request.method(), &query, head, filters)).await;
+                let (head, attempted) = (Head::of(&request), authn::attempted(request.headers(), peer));
+                let record = begin_refused(api, &path, &target, request.method(), &query, head, filters);
+                if let Some(record) = Box::pin(record).await {
+                    record.refuse(&attempted).await;
+                }
             }
             return Err(status);
         }
@@ -219,7 +218,12 @@ async fn admit(
     if let Some(record) = &mut filters.record {
         record.authorized(allowed, &reason);
     }
-    if allowed { Ok(Ok(user)) } else { Err(authz::forbidden(&attributes, &reason)) }
+    if allowed {
+        return Ok(Ok(user));
+    }
+    let mut refusal = render::status(&authz::forbidden(&attributes, &reason), &Accepted::json());
+    refusal.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    Ok(Err(refusal))
 }
 
 async fn begin_record(
@@ -243,8 +247,8 @@ async fn begin_record(
     Record::begin(api, begin).await
 }
 
-/// Records that a request could not be authenticated.
-async fn record_refusal(
+/// The record of a request that could not be authenticated.
+async fn begin_refused(
     api: &Api,
     path: &str,
     target: &Target,
@@ -252,7 +256,7 @@ async fn record_refusal(
     query: &Query,
     head: Head<'_>,
     filters: &Filters,
-) {
+) -> Option<Box<Record>> {
     let verb = method.as_str().to_lowercase();
     let mut wanted = Wanted { verb: &verb, target: authz::Target::Path(path), version: "", query, timeout: None };
     let name;
@@ -263,11 +267,7 @@ async fn record_refusal(
         wanted.target = authz::Target::Resource(authz::ResourceTarget::of_path(path, &name));
         wanted.version = &path.version;
     }
-    let record = begin_record(api, None, &wanted, head, filters.id.as_ref()).await;
-    if let Some(record) = record {
-        // Only tokens are refused; what is no credential at all makes a request anonymous.
-        record.refuse("bearer").await;
-    }
+    begin_record(api, None, &wanted, head, filters.id.as_ref()).await
 }
 
 async fn resource(

@@ -9,8 +9,8 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 
 use crate::api::Api;
-use crate::authn::{MASTERS, User};
-use crate::handler::{Peer, handle, payload};
+use crate::authn::{MASTERS, Peer, User};
+use crate::handler::{handle, payload};
 use crate::validation::access::Access as _;
 
 /// Why a request did not work.
@@ -45,7 +45,7 @@ async fn call(api: &Arc<Api>, method: Method, path: &str, body: &Value) -> Resul
         .uri(path)
         .header(http::header::CONTENT_TYPE, "application/json")
         .header(http::header::USER_AGENT, "kube-apiserver")
-        .extension(Peer(User::new("system:apiserver", [MASTERS.to_owned()])))
+        .extension(Peer::Local(User::new("system:apiserver", [MASTERS.to_owned()])))
         .body(Full::new(bytes))
         .map_err(|error| failed(error.to_string()))?;
     let response = handle(Arc::clone(api), request.map(payload)).await;

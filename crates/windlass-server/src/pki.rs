@@ -3,15 +3,19 @@
 //! Keys are ECDSA P-256. An authority can be kept in a directory (mode 0600 files), so that a
 //! kubeconfig stays valid over restarts.
 
+mod clients;
+mod clock;
 mod request;
 
+pub(crate) use clients::ClientAuthorities;
+pub(crate) use clock::TlsClock;
 pub use request::{GeneratedRequest, SigningRequest};
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -22,6 +26,7 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 
 /// Why certificates could not be made or read.
 #[derive(Debug, thiserror::Error)]
@@ -154,20 +159,32 @@ impl Authority {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = rustls::RootCertStore::empty();
         roots.add(certificate(&self.certificate)?).map_err(|e| tls(&e))?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .allow_unauthenticated()
-            .build()
-            .map_err(|e| tls(&e))?;
-        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(|e| tls(&e))?;
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|e| tls(&e))?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(vec![certificate(&identity.certificate)?], key)
-            .map_err(|e| tls(&e))?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        server_config(identity, verifier.allow_unauthenticated().build().map_err(|e| tls(&e))?)
     }
+
+    /// TLS for the API server, which lets clients with any certificate in, and whose certificates count.
+    pub(crate) fn api_config(
+        &self,
+        identity: &Identity,
+    ) -> Result<(rustls::ServerConfig, Arc<ClientAuthorities>), PkiError> {
+        let clients = ClientAuthorities::new(certificate(&self.certificate)?)?;
+        Ok((server_config(identity, clients.for_handshakes())?, clients))
+    }
+}
+
+fn server_config(identity: &Identity, clients: Arc<dyn ClientCertVerifier>) -> Result<rustls::ServerConfig, PkiError> {
+    let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(|e| tls(&e))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_details(provider, Arc::new(TlsClock::SYSTEM))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| tls(&e))?
+        .with_client_cert_verifier(clients)
+        .with_single_cert(vec![certificate(&identity.certificate)?], key)
+        .map_err(|e| tls(&e))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 /// The key kept in the file `path`, as PEM, made there if it is not: PKCS #8, ECDSA P-256.
@@ -236,7 +253,7 @@ const SKEW: Duration = Duration::from_secs(300);
 
 /// Valid from now on.
 fn base_params(common_name: &str) -> CertificateParams {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = TlsClock::SYSTEM.since_1970();
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name);
     let mut params = CertificateParams::default();

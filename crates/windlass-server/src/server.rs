@@ -39,7 +39,7 @@ use crate::aggregator::{self, Aggregator};
 use crate::api::{Api, Clock};
 use crate::api_services::Registrar;
 use crate::audit::{Audit, AuditOptions};
-use crate::authn::{TokenKey, Tokens, User};
+use crate::authn::{Peer, TokenKey, Tokens, User};
 use crate::authz::node::NodePods;
 use crate::authz::{self, Rbac};
 use crate::body::Body;
@@ -48,7 +48,7 @@ use crate::crd::controller::CrdController;
 use crate::dialer::Dialer;
 use crate::effort::Offload;
 use crate::flow_control::{self, FlowControl, FlowControlOptions};
-use crate::handler::{Peer, handle, payload};
+use crate::handler::{handle, payload};
 use crate::metrics::Metrics;
 use crate::openapi::descriptions::DescribeDefinitions;
 use crate::pki::{Authority, PkiError};
@@ -500,7 +500,7 @@ impl Server {
 
     /// The API as a tower service whose caller is `user`.
     pub fn service_as(&self, user: User) -> Service {
-        Service { api: Arc::clone(&self.api), peer: Peer(user) }
+        Service { api: Arc::clone(&self.api), peer: Peer::Local(user) }
     }
 
     /// Listens for TLS connections with certificates of `authority`, on a free port if `address` has none.
@@ -534,12 +534,12 @@ impl Server {
         let is_first = self.api.address.set(advertised).is_ok();
         self.api.front_proxy.set_clients(authority.certificate());
         aggregator::publish(&self.api).await;
-        let config = authority.server_config(&authority.server(&names)?)?;
+        let (config, clients) = authority.api_config(&authority.server(&names)?)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let stop = CancellationToken::new();
         let connections = self.max_connections.map_or_else(Connections::for_this_process, Connections::new);
         let (api, connections) = (Arc::clone(&self.api), Arc::new(connections));
-        let accept = Accept { api, acceptor, connections, stop: stop.clone(), is_first };
+        let accept = Accept { api, acceptor, clients, connections, stop: stop.clone(), is_first };
         let (task, keeper) = accept.spawn(listener);
         Ok(Listener { address: local, api: Arc::clone(&self.api), stop, task, keeper })
     }
@@ -579,7 +579,7 @@ impl Service {
     /// The same service for another caller.
     #[must_use]
     pub fn as_user(&self, user: User) -> Self {
-        Self { api: Arc::clone(&self.api), peer: Peer(user) }
+        Self { api: Arc::clone(&self.api), peer: Peer::Local(user) }
     }
 }
 

@@ -51,11 +51,12 @@ impl User {
         self.groups.iter().any(|group| group == MASTERS)
     }
 
-    /// The user a verified client certificate stands for: its common name and organisations.
+    /// The user that a verified client certificate stands for: its common name and organisations. `None` if it names nobody.
     pub fn from_certificate(der: &[u8]) -> Option<Self> {
         let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
         let subject = certificate.subject();
-        let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+        // Of several, Go takes the last.
+        let name = subject.iter_common_name().last()?.as_str().ok().filter(|name| !name.is_empty())?.to_owned();
         let groups: Vec<String> =
             subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
         let mut user = Self::new(name, groups);

@@ -142,7 +142,7 @@ impl Entrance {
         }
         match &self.token {
             Some(token) => _ = request.headers_mut().insert(AUTHORIZATION, token.clone()),
-            None => _ = request.extensions_mut().insert(Peer(User::admin())),
+            None => _ = request.extensions_mut().insert(Peer::Local(User::admin())),
         }
         let response = handle(api, request.map(payload)).await;
         if answer_is_lost {

@@ -150,12 +150,11 @@ impl Text {
         let root = edited.root()?;
         let quoted = matches!(root.shape, Shape::FlowMapping { .. });
         let name = if quoted { format!(" \"{name}\"") } else { format!(" {name}") };
-        let before = match root.pair(CURRENT) {
-            Some((_, pair)) => Some(edited.replace(pair.colon..pair.value.end.max(pair.colon), &name)),
-            None => {
-                edited.add_pair(&root, CURRENT, &name, &[])?;
-                None
-            }
+        let before = if let Some((_, pair)) = root.pair(CURRENT) {
+            Some(edited.replace(pair.colon..pair.value.end.max(pair.colon), &name))
+        } else {
+            edited.add_pair(&root, CURRENT, &name, &[])?;
+            None
         };
         replaced.insert(CURRENT.to_owned(), before);
         self.accept(edited, &wanted)
@@ -322,7 +321,7 @@ impl Text {
                 let end = self.text.len();
                 if self.text.is_empty() || break_before(&self.text) > 0 {
                     let newline = self.newline();
-                    let text: String = lines.iter().map(|line| format!("{line}{newline}")).collect();
+                    let text: String = lines.iter().flat_map(|line| [line.as_str(), newline]).collect();
                     self.replace(end..end, &text);
                 } else {
                     self.insert_lines(end, "", &lines);

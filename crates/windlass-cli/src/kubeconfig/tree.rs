@@ -78,7 +78,7 @@ pub(super) fn parse(text: &str) -> Result<Node> {
             }
             _ => (range.start, range.end),
         };
-        tokens.push(Token { start, end: end.max(start), token });
+        tokens.push(Token { start, end: end.max(start), kind: token });
     }
     let mut reader = Reader { text, tokens: tokens.into_iter().peekable(), end: 0 };
     while reader.next_if(|token| {
@@ -106,7 +106,7 @@ pub(super) fn break_before(text: &str) -> usize {
 struct Token<'a> {
     start: usize,
     end: usize,
-    token: TokenType<'a>,
+    kind: TokenType<'a>,
 }
 
 struct Reader<'a> {
@@ -118,12 +118,12 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn peek(&mut self) -> Option<&TokenType<'a>> {
-        self.tokens.peek().map(|token| &token.token)
+        self.tokens.peek().map(|token| &token.kind)
     }
 
     fn take(&mut self) -> Option<Token<'a>> {
         let token = self.tokens.next()?;
-        match token.token {
+        match token.kind {
             // These have no length. A colon's position is right, a dash's is that of what follows.
             TokenType::Value => self.end = token.start + 1,
             TokenType::BlockEntry => self.end = self.dash()? + 1,
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
         }
         let own = self.tokens.peek().map_or(self.end, |token| token.start);
         let shape = match self.peek() {
-            Some(TokenType::Scalar(..)) => match self.take().map(|token| token.token) {
+            Some(TokenType::Scalar(..)) => match self.take().map(|token| token.kind) {
                 Some(TokenType::Scalar(_, text)) => Shape::Scalar(text.into_owned()),
                 _ => Shape::Empty,
             },

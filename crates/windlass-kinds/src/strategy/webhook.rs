@@ -279,7 +279,9 @@ pub(crate) fn webhook_url(url: &str, path: &Path<'_>, errors: &mut FieldErrors) 
         errors.push(FieldError::invalid(path, "", format!("host must be specified{FORM}")));
     }
     if let Some(user) = user {
-        errors.push(FieldError::invalid(path, user, "user information is not permitted in the URL"));
+        // Upstream shows the password as well. The error goes to the audit log, among other places.
+        let shown = user.split_once(':').map_or_else(|| user.to_owned(), |(name, _)| format!("{name}:xxxxx"));
+        errors.push(FieldError::invalid(path, shown, "user information is not permitted in the URL"));
     }
     if !fragment.is_empty() {
         errors.push(FieldError::invalid(path, fragment, "fragments are not permitted in the URL"));

@@ -69,13 +69,13 @@ fn may(context: &Context, verb: &str, signer: &str) -> bool {
     })
 }
 
-/// The common name that a request asks for; empty if it names none, `None` if it cannot be read.
+/// The common name that a request asks for; empty if it names none, `None` if it cannot be read. Of several, Go takes the last.
 pub(super) fn common_name(request: &str) -> Option<String> {
     let bytes = STANDARD.decode(request).ok()?;
     let (_, pem) = x509_parser::pem::parse_x509_pem(&bytes).ok()?;
     let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
-    let mut names = request.certification_request_info.subject.iter_common_name().map(|name| text(name.attr_value()));
-    names.next().unwrap_or_else(|| Some(String::new()))
+    let names = request.certification_request_info.subject.iter_common_name().map(|name| text(name.attr_value()));
+    names.last().unwrap_or_else(|| Some(String::new()))
 }
 
 /// The organizations that a request names, which become groups. `None` if it cannot be read, or one of them cannot:

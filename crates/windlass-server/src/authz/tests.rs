@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use windlass_store::{Memory, Store};
 
 use crate::Server;
-use crate::authn::User;
-use crate::handler::{Peer, handle, payload};
+use crate::authn::{Peer, User};
+use crate::handler::{handle, payload};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
@@ -42,7 +42,7 @@ impl<'a> Client<'a> {
         let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
         let mut request = request.body(Full::new(body)).expect("a request");
         if let Some(user) = &self.user {
-            request.extensions_mut().insert(Peer(user.clone()));
+            request.extensions_mut().insert(Peer::Local(user.clone()));
         }
         let response = handle(Arc::clone(self.server.api()), request.map(payload)).await;
         let code = response.status().as_u16();

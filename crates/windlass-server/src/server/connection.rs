@@ -33,8 +33,9 @@ use super::connections::{Connection, Ending, Place};
 use super::progress::{Expired, HEAD_TIMEOUT};
 use super::unread::{self, Source};
 use crate::api::Api;
+use crate::authn::Peer;
 use crate::body::Body;
-use crate::handler::{Peer, RemoteAddress, handle, payload};
+use crate::handler::{RemoteAddress, handle, payload};
 use crate::streams::upgrade::Takeover;
 
 /// Headers may be this large, as upstream's.
@@ -380,7 +381,7 @@ mod tests {
         let (client, stream) = tokio::io::duplex(room);
         let place = Arc::new(Connections::new(1)).enter(LOCALHOST).expect("a place");
         place.connection.established(multiplexed);
-        let peer = Some(Peer(User::admin()));
+        let peer = Some(Peer::Local(User::admin()));
         (client, tokio::spawn(serve(Arc::clone(server.api()), peer, stream, place)))
     }
 

@@ -18,8 +18,8 @@ use tokio_util::task::TaskTracker;
 use super::connection;
 use super::connections::{Connections, Ending, Place};
 use crate::api::Api;
-use crate::authn::User;
-use crate::handler::Peer;
+use crate::authn::{ClientCertificate, Peer};
+use crate::pki::ClientAuthorities;
 use crate::{identity_lease, kubernetes_service};
 
 /// How long a stop waits for requests that are under way.
@@ -62,6 +62,7 @@ impl Listener {
 pub(super) struct Accept {
     pub(super) api: Arc<Api>,
     pub(super) acceptor: TlsAcceptor,
+    pub(super) clients: Arc<ClientAuthorities>,
     pub(super) connections: Arc<Connections>,
     pub(super) stop: CancellationToken,
     /// Whether this is the socket that others are told of.
@@ -94,7 +95,8 @@ impl Accept {
             match accepted {
                 Ok((stream, peer)) => match self.connections.enter(peer.ip()) {
                     Some(place) => {
-                        tasks.spawn(serve(Arc::clone(&self.api), self.acceptor.clone(), stream, place));
+                        let (api, clients) = (Arc::clone(&self.api), Arc::clone(&self.clients));
+                        tasks.spawn(serve(api, self.acceptor.clone(), clients, stream, place));
                     }
                     None => {
                         if let Some(refused) = log.count(Instant::now()) {
@@ -124,7 +126,7 @@ impl Accept {
 }
 
 /// Serves one connection.
-async fn serve(api: Arc<Api>, acceptor: TlsAcceptor, stream: TcpStream, place: Place) {
+async fn serve(api: Arc<Api>, acceptor: TlsAcceptor, clients: Arc<ClientAuthorities>, stream: TcpStream, place: Place) {
     // Small answers should not wait for more to come.
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE));
@@ -134,8 +136,11 @@ async fn serve(api: Arc<Api>, acceptor: TlsAcceptor, stream: TcpStream, place: P
     };
     let Ok(Ok(stream)) = stream else { return };
     let session = stream.get_ref().1;
-    let certificate = session.peer_certificates().and_then(|chain| chain.first());
-    let peer = certificate.and_then(|certificate| User::from_certificate(certificate)).map(Peer);
+    // The handshake has verified none of them, and that of a session that is resumed was another one.
+    let peer = session.peer_certificates().map(|chain| {
+        let certificate = ClientCertificate::check(&clients, chain, api.now());
+        Peer::Certified(Arc::new(certificate))
+    });
     place.connection.established(session.alpn_protocol() == Some(b"h2"));
     connection::serve(api, peer, stream, place).await;
 }

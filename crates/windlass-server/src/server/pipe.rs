@@ -17,8 +17,9 @@ use parking_lot::Mutex;
 use tokio::io::DuplexStream;
 
 use crate::api::Api;
+use crate::authn::Peer;
 use crate::body::Body;
-use crate::handler::{Payload, Peer, handle, payload};
+use crate::handler::{Payload, handle, payload};
 use crate::streams::upgrade::Takeover;
 
 /// How much is on the way at most.

@@ -18,7 +18,7 @@ use rustls::{
 use tokio_rustls::TlsConnector;
 
 use super::{dial, x509};
-use crate::pki::Identity;
+use crate::pki::{Identity, TlsClock};
 
 /// The authorities the system trusts, read once.
 static SYSTEM: LazyLock<Arc<RootCertStore>> = LazyLock::new(|| {
@@ -34,6 +34,11 @@ pub(crate) fn connector(bundle: &str) -> Result<TlsConnector, String> {
 
 /// [`connector`] that trusts anybody if it is `insecure`, and shows a certificate if it has one.
 pub(crate) fn client(bundle: &str, insecure: bool, identity: Option<&Identity>) -> Result<TlsConnector, String> {
+    client_config(bundle, insecure, identity).map(|config| TlsConnector::from(Arc::new(config)))
+}
+
+/// The configuration of [`client`].
+pub(crate) fn client_config(bundle: &str, insecure: bool, identity: Option<&Identity>) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let pem = BASE64_STANDARD
         .decode(bundle)
@@ -46,7 +51,7 @@ pub(crate) fn client(bundle: &str, insecure: bool, identity: Option<&Identity>) 
         Some(built.map_err(|_| "unable to load root certificates: unable to parse bytes as PEM block".to_owned())?)
     };
     let verifier = Verifier { authorities: verifier, trusted, insecure, provider: Arc::clone(&provider) };
-    let builder = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_details(provider, Arc::new(TlsClock::SYSTEM))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .dangerous()
@@ -61,7 +66,7 @@ pub(crate) fn client(bundle: &str, insecure: bool, identity: Option<&Identity>) 
         }
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsConnector::from(Arc::new(config)))
+    Ok(config)
 }
 
 fn text(error: impl std::fmt::Display) -> String {
@@ -198,4 +203,15 @@ fn alert_text(alert: AlertDescription) -> String {
         other => return format!("alert({})", u8::from(other)),
     };
     text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshakes_read_a_clock_that_does_not_panic() {
+        let config = client_config("", false, None).expect("TLS accepts it");
+        assert!(format!("{:?}", config.time_provider).starts_with("TlsClock"), "{:?}", config.time_provider);
+    }
 }

@@ -13,9 +13,9 @@ use windlass_server::pki::Authority;
 use crate::aggregated::Aggregated;
 use crate::client::{create, get, get_with, send, send_to};
 
-const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+pub(crate) const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const WARDLE: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1.wardle.example.com";
-const ROOT: &str = "/apis/wardle.example.com/v1";
+pub(crate) const ROOT: &str = "/apis/wardle.example.com/v1";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// A server, and the authority of the certificate that it shows to aggregated servers.
@@ -26,7 +26,7 @@ async fn started() -> (Server, String) {
 }
 
 /// Waits for an answer; other tasks run meanwhile, and so does what they wait for.
-async fn until(server: &Server, path: &str, is_right: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn until(server: &Server, path: &str, is_right: impl Fn(&Value) -> bool) -> Value {
     let wait = async {
         loop {
             let answer = get(server, path).await;
@@ -42,12 +42,12 @@ async fn until(server: &Server, path: &str, is_right: impl Fn(&Value) -> bool) -
     body
 }
 
-async fn until_reason(server: &Server, reason: &str) -> Value {
+pub(crate) async fn until_reason(server: &Server, reason: &str) -> Value {
     let body = until(server, WARDLE, |body| body["status"]["conditions"][0]["reason"] == reason).await;
     body["status"]["conditions"][0].clone()
 }
 
-fn service(more: &Value) -> Value {
+pub(crate) fn service(more: &Value) -> Value {
     let mut spec = json!({"group": "wardle.example.com", "version": "v1", "groupPriorityMinimum": 2000,
         "versionPriority": 10, "service": {"namespace": "default", "name": "wardle"}});
     for (field, value) in more.as_object().unwrap() {
@@ -65,7 +65,7 @@ async fn endpoint(server: &Server, aggregated: &Aggregated) {
     server.set_dialer(To(aggregated.address));
 }
 
-async fn slice(server: &Server, port: u16) {
+pub(crate) async fn slice(server: &Server, port: u16) {
     let slice = json!({
         "metadata": {"name": "wardle-1", "labels": {"kubernetes.io/service-name": "wardle"}}, "addressType": "IPv4",
         "endpoints": [{"addresses": ["10.244.0.9"]}], "ports": [{"name": "https", "port": port}],
@@ -74,7 +74,7 @@ async fn slice(server: &Server, port: u16) {
 }
 
 /// Leads every address of pods to one listener.
-struct To(std::net::SocketAddr);
+pub(crate) struct To(pub(crate) std::net::SocketAddr);
 
 impl windlass_server::dialer::Dialer for To {
     fn dial(&self, address: std::net::SocketAddr) -> Option<windlass_server::dialer::Dialing> {
@@ -223,7 +223,7 @@ async fn discovered(server: &Server) -> Value {
     items.iter().find(|item| item["metadata"]["name"] == "wardle.example.com").cloned().unwrap_or_default()
 }
 
-async fn until_discovered(server: &Server, is_right: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn until_discovered(server: &Server, is_right: impl Fn(&Value) -> bool) -> Value {
     let wait = async {
         loop {
             let group = discovered(server).await;

@@ -39,7 +39,7 @@ fn map(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "v"}})
 }
 
-fn pod(name: &str, spec: Value) -> Value {
+fn pod(name: &str, spec: &Value) -> Value {
     let mut pod = json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     for (field, value) in spec.as_object().into_iter().flatten() {
         pod["spec"][field] = value.clone();
@@ -59,13 +59,13 @@ async fn pods_that_violate_the_audited_level_are_noted() {
     let server = &audited.server;
     namespace(server, "a", &[("enforce", "baseline"), ("enforce-version", "v1.30"), ("audit", "restricted")]).await;
     let pods = "/api/v1/namespaces/a/pods";
-    create(server, pods, &pod("p", json!({}))).await;
-    assert_eq!(post(server, pods, &pod("host", json!({"hostNetwork": true}))).await.code, 403);
-    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod("", json!({}))["spec"]});
+    create(server, pods, &pod("p", &json!({}))).await;
+    assert_eq!(post(server, pods, &pod("host", &json!({"hostNetwork": true}))).await.code, 403);
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod("", &json!({}))["spec"]});
     let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
     let deployments = "/apis/apps/v1/namespaces/a/deployments";
     create(server, deployments, &json!({"metadata": {"name": "d"}, "spec": spec})).await;
-    create(server, "/api/v1/namespaces/default/pods", &pod("free", json!({}))).await;
+    create(server, "/api/v1/namespaces/default/pods", &pod("free", &json!({}))).await;
 
     let (events, _) = audited.stop().await;
     let find = |uri: &str, code: u16| {
@@ -101,7 +101,7 @@ async fn exempt_pods_say_why() {
     create(server, "/apis/node.k8s.io/v1/runtimeclasses", &class).await;
     for name in ["free", "bound"] {
         namespace(server, name, &[("enforce", "restricted")]).await;
-        create(server, &format!("/api/v1/namespaces/{name}/pods"), &pod("p", json!({"runtimeClassName": "gvisor"})))
+        create(server, &format!("/api/v1/namespaces/{name}/pods"), &pod("p", &json!({"runtimeClassName": "gvisor"})))
             .await;
     }
     let (events, _) = audited.stop().await;

@@ -64,6 +64,22 @@ async fn a_request_names_one_host_and_has_many_headers() {
     server.stop().await.unwrap();
 }
 
+/// Go bounds the whole head only.
+#[tokio::test]
+async fn a_url_may_have_65534_bytes() {
+    let server = start().await;
+    let authority = Authority::generate().unwrap();
+    let listener = server.listen("127.0.0.1:0".parse().unwrap(), &authority).await.unwrap();
+    for (length, expected) in [(65_534, "http/1.1 200"), (65_535, "http/1.1 414")] {
+        let mut connection = connect(listener.address(), &authority).await;
+        let query = "x".repeat(length - "/version?".len());
+        let answer = ask(&mut connection, format!("GET /version?{query} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await;
+        assert!(answer.starts_with(expected), "{length}: {answer}");
+    }
+    listener.stop().await;
+    server.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn large_unread_bodies_close_the_connection() {
     let server = start().await;

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod aggregated;
+mod aggregated_windlass;
 mod aggregation;
 mod allocation;
 mod answers;
@@ -19,6 +20,7 @@ mod certificates;
 mod classes;
 mod cleanups;
 mod client;
+mod client_certificates;
 mod collections;
 mod computed;
 mod connect;
@@ -46,6 +48,7 @@ mod permissions;
 mod pod_security;
 mod policies;
 mod quotas;
+mod refusals;
 mod resizes;
 mod roles;
 mod scales;

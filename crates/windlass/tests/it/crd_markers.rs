@@ -134,10 +134,8 @@ fn used() -> BTreeSet<(&'static str, &'static str)> {
         if let Some(marker) = line.strip_prefix("// +") {
             above.push(known(marker).unwrap_or_else(|| panic!("controller-gen does not know +{marker}")));
         } else if !line.starts_with("//") {
-            let place = match line.split_whitespace().next() {
-                Some(place @ ("package" | "type")) => place,
-                _ => "field",
-            };
+            let first = line.split_whitespace().next();
+            let place = first.filter(|word| ["package", "type"].contains(word)).unwrap_or("field");
             used.extend(above.drain(..).map(|marker| (marker, place)));
         }
     }

@@ -117,7 +117,9 @@ const ALL: [Operator; 8] = [
         },
         edit: |random| Some(json!({ "spec": { "replicas": random.i32(1..4) } })),
         // A Foo whose Deployment belongs to another has no status.
-        is_settled: |object| object["status"].is_null() || object["status"]["availableReplicas"] == object["spec"]["replicas"],
+        is_settled: |object| {
+            object["status"].is_null() || object["status"]["availableReplicas"] == object["spec"]["replicas"]
+        },
         verify: |foos, deployments| {
             let (winners, losers): (Vec<Value>, Vec<Value>) =
                 foos.iter().cloned().partition(|object| !object["status"].is_null());

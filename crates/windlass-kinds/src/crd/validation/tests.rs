@@ -584,13 +584,13 @@ fn conversion_webhooks_can_be_reached() {
     );
     check(
         "/spec/conversion",
-        json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "http://u@h/?q"}, "conversionReviewVersions": ["v9"]}}),
+        json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "http://u:secret@h/?q"}, "conversionReviewVersions": ["v9"]}}),
         &[
             &format!(
                 "{at}.webhookClientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path]"
             ),
             &format!(
-                "{at}.webhookClientConfig.url: Invalid value: \"u\": user information is not permitted in the URL"
+                "{at}.webhookClientConfig.url: Invalid value: \"u:xxxxx\": user information is not permitted in the URL"
             ),
             &format!(
                 "{at}.webhookClientConfig.url: Invalid value: \"q\": query parameters are not permitted in the URL"
