@@ -374,7 +374,9 @@ mod tests {
         let exec = json!({"resource": "pods", "subresource": "exec", "namespace": "shop", "name": "a"});
         let role = json!({"resource": "roles", "apiGroup": GROUP, "namespace": "shop", "name": "a"});
         let mut seen = Seen::new(ME, false);
-        [applied, event(ME, "get", &exec, "allow")].iter().for_each(|line| seen.line(line));
+        for line in [applied, event(ME, "get", &exec, "allow")] {
+            seen.line(&line);
+        }
         let expected = json!([
             {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch"]},

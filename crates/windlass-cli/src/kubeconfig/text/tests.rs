@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use std::fmt::Write as _;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -278,11 +280,12 @@ fn list_text(section: &str, entries: &[Entry], style: usize, indent: usize, comm
     let mut text = format!("{section}:{note}\n");
     for (name, value, above, below) in entries {
         if *above {
-            text += &format!("{spaces}# above\n\n");
+            let _ = write!(text, "{spaces}# above\n\n");
         }
-        text += &format!("{spaces}- name: {name}{note}\n{spaces}  x:{}{value}\n", if *value == "~" { "" } else { " " });
+        let _ =
+            write!(text, "{spaces}- name: {name}{note}\n{spaces}  x:{}{value}\n", if *value == "~" { "" } else { " " });
         if *below {
-            text += &format!("{spaces}  # below\n");
+            let _ = write!(text, "{spaces}  # below\n");
         }
     }
     text.replace("x:~", "x:")
