@@ -280,12 +280,12 @@ fn list_text(section: &str, entries: &[Entry], style: usize, indent: usize, comm
     let mut text = format!("{section}:{note}\n");
     for (name, value, above, below) in entries {
         if *above {
-            let _ = write!(text, "{spaces}# above\n\n");
+            let _ = writeln!(text, "{spaces}# above\n");
         }
         let _ =
-            write!(text, "{spaces}- name: {name}{note}\n{spaces}  x:{}{value}\n", if *value == "~" { "" } else { " " });
+            writeln!(text, "{spaces}- name: {name}{note}\n{spaces}  x:{}{value}", if *value == "~" { "" } else { " " });
         if *below {
-            let _ = write!(text, "{spaces}  # below\n");
+            let _ = writeln!(text, "{spaces}  # below");
         }
     }
     text.replace("x:~", "x:")
