@@ -199,8 +199,10 @@ async fn mandatory_objects_come_back_within_a_minute() {
     let server = start().await;
     let path = format!("{SCHEMAS}/catch-all");
     let patch = json!({"spec": {"matchingPrecedence": 5}});
-    assert_eq!(send(&server, Method::PATCH, &path, &patch).await.code, 200);
-    assert_eq!(send(&server, Method::DELETE, &format!("{LEVELS}/workload-low"), &Value::Null).await.code, 200);
+    assert_eq!(send(&server, Method::PATCH, &path, &patch).await.code, 422);
+    for deleted in [path.as_str(), &format!("{LEVELS}/workload-low")] {
+        assert_eq!(send(&server, Method::DELETE, deleted, &Value::Null).await.code, 200);
+    }
     // Nobody else is busy, so the clock of the test goes on.
     tokio::time::sleep(std::time::Duration::from_secs(61)).await;
     eventually(&server, &path, |answer| answer.body["spec"]["matchingPrecedence"] == 10_000).await;

@@ -157,7 +157,10 @@ fn answer(
     // Where the registry sends those who want a blob: credentials are not for others.
     if let Some(digest) = path.strip_prefix("/elsewhere/").and_then(|rest| rest.strip_suffix("?signed=yes")) {
         assert_eq!(authorization, "", "the credentials went elsewhere");
-        return ("200 OK", none(), stored.blobs[digest].clone());
+        return match stored.blobs.get(digest) {
+            Some(blob) => ("200 OK", none(), blob.clone()),
+            None => ("404 Not Found", none(), Vec::new()),
+        };
     }
     if authorization != if access == Access::Password { PASSWORD } else { TOKEN } {
         let challenge = if access == Access::Password {
