@@ -94,11 +94,4 @@ async fn the_program_runs_in_a_pod_with_its_role() {
     let pods = cluster.pods().await;
     let printed = output(&pods, "job-name=pod-crud").await;
     assert_eq!(printed, "created: k=v\nupdated: {\"patch\": \"v1\"}\ndeleted\n");
-
-    // The Role allows it to look for an At.
-    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: dynamic, labels: {app: dynamic}}, spec: {restartPolicy: Never, \
-               serviceAccountName: pod-crud, containers: [{name: pod-crud, image: 'pod-crud:v1', args: [dynamic]}]}}\n";
-    std::fs::write(cluster.home.path().join("pod.yaml"), pod).expect("written");
-    cluster.succeeds("apply -f pod.yaml");
-    assert_eq!(output(&pods, "app=dynamic").await, "there is no At example-at\n");
 }
