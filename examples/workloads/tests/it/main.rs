@@ -265,7 +265,7 @@ impl ClientInPod {
             pods.create(&PostParams::default(), &pod).await.expect("created");
         });
         eventually("the pod has an answer", || {
-            Self.said(cluster).lines().any(|line| answered_by(line).is_some()).then_some(())
+            Self::said(cluster).lines().any(|line| answered_by(line).is_some()).then_some(())
         });
         Some(Self)
     }
