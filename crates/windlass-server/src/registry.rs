@@ -21,7 +21,7 @@
 //! [`prepare_subresource`] in the place of `prepare_update`, and `/status` has no `warnings`.
 //!
 //! When the transaction of an update conflicts with another write, the order starts over with the object that is stored by
-//! then; see [`contention`](crate::state::contention). A create starts over only if its generated name is taken: with
+//! then; see `state/contention.rs`. A create starts over only if its generated name is taken: with
 //! another name, `default`, `prepare_create` and `canonicalize`, and validating admission again.
 //!
 //! [`default`]: strategy::Strategy::default
