@@ -1,6 +1,6 @@
 //! The Pod Security Standards: what pods of a namespace may ask for is said by labels of the namespace.
 //!
-//! [`PodSecurityPolicy`] reads the labels, [`evaluate`](evaluate::evaluate) compares a pod with a level as of a version, and
+//! [`PodSecurityPolicy`] reads the labels, `evaluate.rs` compares a pod with a level as of a version, and
 //! [`Verdict`] says what that means for a request. The checks are in `baseline` and `restricted`. Mirrors
 //! `k8s.io/pod-security-admission`.
 
