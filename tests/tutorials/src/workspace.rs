@@ -3,7 +3,6 @@
 //! A generated project is a workspace itself. Its tables for the workspace are the same in each of them, so those of one
 //! project serve all.
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
@@ -45,23 +44,9 @@ pub(crate) fn check(commands: &Commands) -> Result<()> {
     for name in tutorial::ALL.iter().map(|tutorial| tutorial.name).chain(others) {
         tests.extend(["--package", name]);
     }
-    let converted = converted(root, &projects)?;
-    tests.extend(converted.iter().flat_map(|name| ["--package", name]));
     Commands::cargo(root, &tests)?;
     println!("tests: {} s", started.elapsed().as_secs());
     Ok(())
-}
-
-/// The packages of kinds whose versions are converted: of these packages only they have tests.
-fn converted(root: &Path, projects: &[&str]) -> Result<Vec<String>> {
-    let mut packages = Vec::new();
-    for name in projects {
-        let manifest = std::fs::read_to_string(root.join(name).join("api/Cargo.toml"))?;
-        if manifest.contains("\nconversion = ") {
-            packages.push(format!("{name}-api"));
-        }
-    }
-    Ok(packages)
 }
 
 /// Makes members of the projects.
