@@ -23,7 +23,7 @@ use crate::kinds::{Material, NAMESPACE};
 use crate::request::{Act, Sent};
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a stream is asked for more before it is dropped.
 const POLLS: usize = 12;
 /// How many revisions are kept.
@@ -127,7 +127,7 @@ impl World {
             || ["watch", "follow", "/log", "exec", "attach", "portforward"].iter().any(|word| sent.uri.contains(word));
         let started = Instant::now();
         let answered = AssertUnwindSafe(answer(self.service.clone(), request, streams)).catch_unwind();
-        match tokio::time::timeout(PATIENCE, answered).await {
+        match tokio::time::timeout(ANSWER_TIMEOUT, answered).await {
             Ok(Ok(mut answer)) => {
                 answer.took = started.elapsed();
                 Ok(answer)

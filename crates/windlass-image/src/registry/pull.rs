@@ -165,7 +165,7 @@ impl Source {
     }
 }
 
-/// What was tried in vain.
+/// The addresses that did not give what was asked for, each with the reason.
 #[derive(Default)]
 struct Failures {
     mirrors: Vec<String>,

@@ -63,7 +63,7 @@ impl Attempts {
     }
 
     /// Called after a conflict: waits for the object's lock, if `wait` is set. A writer that stores nothing, or that
-    /// names the revision to change, would wait in vain. Returns `false` when there are no attempts left.
+    /// names the revision to change, cannot succeed by waiting. Returns `false` when there are no attempts left.
     pub(crate) async fn after_conflict(&mut self, contention: &Contention, key: &[u8], wait: bool) -> bool {
         self.left = self.left.saturating_sub(1);
         if self.left == 0 || Instant::now() > self.deadline {
