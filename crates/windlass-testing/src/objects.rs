@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use k8s_openapi::NamespaceResourceScope;
 use windlass::client::ClientError;
-use windlass::{Object, ObjectKey};
+use windlass::{Object, ObjectKey, TypedObject};
 
 use crate::Env;
 
@@ -40,7 +40,7 @@ impl Env {
     #[track_caller]
     pub fn create<K>(&self, mut object: K) -> impl Future<Output = K>
     where
-        K: Object<DynamicType: Default>,
+        K: TypedObject,
     {
         let at = Location::caller();
         async move {
@@ -60,7 +60,7 @@ impl Env {
     #[track_caller]
     pub fn get<K>(&self, key: impl Into<ObjectKey>) -> impl Future<Output = K>
     where
-        K: Object<DynamicType: Default>,
+        K: TypedObject,
     {
         let (at, key) = (Location::caller(), key_of::<K>(key));
         async move {
@@ -77,7 +77,7 @@ impl Env {
     #[track_caller]
     pub fn modify<K>(&self, key: impl Into<ObjectKey>, change: impl Fn(&mut K) + Send + Sync) -> impl Future<Output = K>
     where
-        K: Object<DynamicType: Default>,
+        K: TypedObject,
     {
         let (at, key) = (Location::caller(), key_of::<K>(key));
         async move {
@@ -95,7 +95,7 @@ impl Env {
     #[track_caller]
     pub fn delete<K>(&self, key: impl Into<ObjectKey>) -> impl Future<Output = ()>
     where
-        K: Object<DynamicType: Default>,
+        K: TypedObject,
     {
         let (at, key) = (Location::caller(), key_of::<K>(key));
         async move {
@@ -116,7 +116,7 @@ pub(crate) fn key_of<K: Object>(key: impl Into<ObjectKey>) -> ObjectKey {
 }
 
 /// How messages name a kind.
-pub(crate) fn kind<K: Object<DynamicType: Default>>() -> String {
+pub(crate) fn kind<K: TypedObject>() -> String {
     K::kind(&K::DynamicType::default()).into_owned()
 }
 
@@ -129,6 +129,6 @@ fn failed(error: &ClientError, at: &Location<'_>) -> ! {
     panic!("{error} (at {at})")
 }
 
-fn absent<K: Object<DynamicType: Default>>(verb: &str, key: &ObjectKey, at: &Location<'_>) -> ! {
+fn absent<K: TypedObject>(verb: &str, key: &ObjectKey, at: &Location<'_>) -> ! {
     panic!("{verb} {} {key}: it does not exist (at {at})", kind::<K>())
 }

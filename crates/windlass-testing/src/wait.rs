@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams};
 use parking_lot::Mutex;
 use serde_json::Value;
 use windlass::conditions::ConditionStatus;
-use windlass::{AsObject, Object, ObjectKey};
+use windlass::{AsObject, Object, ObjectKey, TypedObject};
 
 use crate::objects::{key_of, kind};
 use crate::{Env, WAIT_TIMEOUT, warnings};
@@ -44,7 +44,7 @@ impl Env {
         condition: impl Fn(&K) -> bool,
     ) -> impl Future<Output = Arc<K>>
     where
-        K: Object<DynamicType: Default>,
+        K: TypedObject,
     {
         let (at, key) = (Location::caller(), key_of::<K>(key));
         async move {
@@ -61,7 +61,7 @@ impl Env {
     #[track_caller]
     pub fn wait_gone<K>(&self, key: impl Into<ObjectKey>) -> impl Future<Output = ()>
     where
-        K: Object<DynamicType: Default>,
+        K: TypedObject,
     {
         let (at, key) = (Location::caller(), key_of::<K>(key));
         async move {
@@ -86,7 +86,7 @@ impl Env {
         status: impl Into<ConditionStatus>,
     ) -> impl Future<Output = Arc<K>>
     where
-        K: Object<DynamicType: Default>,
+        K: TypedObject,
     {
         let (at, key, status) = (Location::caller(), key_of::<K>(key), status.into());
         async move {
@@ -114,7 +114,7 @@ impl Env {
         condition: impl Fn(Option<&K>) -> bool,
     ) -> impl Future<Output = Option<Arc<K>>>
     where
-        K: Object<DynamicType: Default>,
+        K: TypedObject,
     {
         let (at, key) = (Location::caller(), key_of::<K>(key));
         async move { self.wait(|| what.to_owned(), at, &key, condition).await }
@@ -128,7 +128,7 @@ impl Env {
         condition: impl Fn(Option<&K>) -> bool,
     ) -> Option<Arc<K>>
     where
-        K: Object<DynamicType: Default>,
+        K: TypedObject,
     {
         let lister = self.client().lister::<K>();
         let changed = Arc::new(tokio::sync::Notify::new());
@@ -162,7 +162,7 @@ impl Env {
     }
 
     /// Whether the server has no such object: the cache may not show yet what another client has just created.
-    async fn is_absent<K: Object<DynamicType: Default>>(&self, key: &ObjectKey) -> bool {
+    async fn is_absent<K: TypedObject>(&self, key: &ObjectKey) -> bool {
         matches!(self.client().live().get::<K>(key).await, Ok(None))
     }
 

@@ -50,7 +50,7 @@ pub(crate) use registry::Spawner;
 pub use scope::Scope;
 
 use crate::key::ObjectKey;
-use crate::object::Object;
+use crate::object::{Object, TypedObject};
 use crate::reflector::{Kind, Shared, SyncError, Transform, any_transform};
 use registry::Registry;
 
@@ -147,10 +147,7 @@ impl Caches {
 
     /// A lister of all objects of a kind (in the manager's namespaces). If they are not all watched yet, that begins
     /// here. To read a part of a kind only, see [`lister_in`](Self::lister_in).
-    pub fn lister<K: Object>(&self) -> Lister<K>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn lister<K: TypedObject>(&self) -> Lister<K> {
         self.lister_of(&K::DynamicType::default())
     }
 

@@ -40,7 +40,7 @@ use parking_lot::Mutex;
 use crate::client::options::DeleteOptions;
 use crate::client::{CachedClient, ClientError, Objects, retry_on_conflict};
 use crate::key::ObjectKey;
-use crate::object::{AsObject, Object};
+use crate::object::{AsObject, Object, TypedObject};
 use crate::owner::{Owner, OwnerError};
 
 /// The label that tells several sets of children of one owner apart.
@@ -181,7 +181,7 @@ impl Children {
     }
 
     /// Prunes children of this kind even when none is applied.
-    pub fn kind<K: Object<DynamicType: Default>>(&mut self) -> &mut Self {
+    pub fn kind<K: TypedObject>(&mut self) -> &mut Self {
         self.note_kind::<K>(&K::DynamicType::default());
         self
     }
@@ -192,13 +192,13 @@ impl Children {
     /// the same [set](Self::set), as a child is in one.
     ///
     /// A child that says no namespace is put in the owner's.
-    pub async fn apply<K: Object<DynamicType: Default>>(&mut self, child: K) -> Result<K, ChildError> {
+    pub async fn apply<K: TypedObject>(&mut self, child: K) -> Result<K, ChildError> {
         let objects = self.family.client.objects();
         self.with(&objects).apply(child).await
     }
 
     /// Keeps a child that is written elsewhere.
-    pub fn keep<K: Object<DynamicType: Default>>(&mut self, key: ObjectKey) -> &mut Self {
+    pub fn keep<K: TypedObject>(&mut self, key: ObjectKey) -> &mut Self {
         self.note::<K>(&K::DynamicType::default(), key);
         self
     }

@@ -48,7 +48,7 @@ use self::options::{ApplyOptions, DeleteOptions, ListOptions, WriteOptions};
 use crate::cache::{CacheOptions, Caches, Lister};
 use crate::key::ObjectKey;
 use crate::lease::Fence;
-use crate::object::Object;
+use crate::object::{Object, TypedObject};
 
 struct Inner {
     kube: kube::Client,
@@ -157,10 +157,7 @@ impl CachedClient {
     }
 
     /// Everything that can be done with one kind.
-    pub fn objects<K: Object>(&self) -> Objects<K>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn objects<K: TypedObject>(&self) -> Objects<K> {
         self.objects_of(K::DynamicType::default())
     }
 
@@ -191,10 +188,7 @@ impl CachedClient {
 
     /// The lister of a kind, for reads that need no waiting: of all its objects (in the manager's
     /// namespaces). If they are not all watched yet, a watch starts; see [`Caches::lister`].
-    pub fn lister<K: Object>(&self) -> Lister<K>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn lister<K: TypedObject>(&self) -> Lister<K> {
         self.inner.caches.lister()
     }
 
@@ -202,20 +196,14 @@ impl CachedClient {
     /// watching it and waits for the list. Where only a part of the kind is watched (a
     /// [`Scope`](crate::cache::Scope) of labels, fields or a namespace), an object that is none of it
     /// is read from the server. A namespace that the manager was not given is an error.
-    pub async fn get<K: Object>(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn get<K: TypedObject>(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError> {
         self.objects().get(key).await
     }
 
     /// All objects of a kind from the cache (in the manager's namespaces), whatever parts of them
     /// others watch: if they are not all watched yet, a watch starts. A part is read with
     /// [`Caches::lister_in`].
-    pub async fn list<K: Object>(&self) -> Result<Vec<Arc<K>>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn list<K: TypedObject>(&self) -> Result<Vec<Arc<K>>, ClientError> {
         self.objects().list().await
     }
 
@@ -244,10 +232,7 @@ impl CachedClient {
     /// # client.caches().stop().await;
     /// # Ok(()) }
     /// ```
-    pub async fn list_with<K: Object>(&self, options: ListOptions) -> Result<Vec<Arc<K>>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn list_with<K: TypedObject>(&self, options: ListOptions) -> Result<Vec<Arc<K>>, ClientError> {
         self.objects().list_with(options).await
     }
 
@@ -257,100 +242,70 @@ impl CachedClient {
     }
 
     /// Creates an object and returns it as the server stored it.
-    pub async fn create<K: Object>(&self, object: &K) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn create<K: TypedObject>(&self, object: &K) -> Result<K, ClientError> {
         self.objects().create(object).await
     }
 
     /// [`create`](Self::create) with options.
-    pub async fn create_with<K: Object>(&self, object: &K, options: WriteOptions) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn create_with<K: TypedObject>(&self, object: &K, options: WriteOptions) -> Result<K, ClientError> {
         self.objects().create_with(object, options).await
     }
 
     /// Replaces an object; fails with a conflict when it changed since it was read.
-    pub async fn update<K: Object>(&self, object: &K) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn update<K: TypedObject>(&self, object: &K) -> Result<K, ClientError> {
         self.objects().update(object).await
     }
 
     /// [`update`](Self::update) with options.
-    pub async fn update_with<K: Object>(&self, object: &K, options: WriteOptions) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn update_with<K: TypedObject>(&self, object: &K, options: WriteOptions) -> Result<K, ClientError> {
         self.objects().update_with(object, options).await
     }
 
     /// Replaces an object's status; fails with a conflict when it changed since it was read.
-    pub async fn update_status<K: Object>(&self, object: &K) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn update_status<K: TypedObject>(&self, object: &K) -> Result<K, ClientError> {
         self.objects().update_status(object).await
     }
 
     /// [`update_status`](Self::update_status) with options.
-    pub async fn update_status_with<K: Object>(&self, object: &K, options: WriteOptions) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn update_status_with<K: TypedObject>(&self, object: &K, options: WriteOptions) -> Result<K, ClientError> {
         self.objects().update_status_with(object, options).await
     }
 
     /// Changes parts of an object.
-    pub async fn patch<K: Object>(
+    pub async fn patch<K: TypedObject>(
         &self,
         key: &ObjectKey,
         patch: &Patch<impl Serialize + Debug>,
-    ) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    ) -> Result<K, ClientError> {
         self.objects().patch(key, patch).await
     }
 
     /// [`patch`](Self::patch) with options.
-    pub async fn patch_with<K: Object>(
+    pub async fn patch_with<K: TypedObject>(
         &self,
         key: &ObjectKey,
         patch: &Patch<impl Serialize + Debug>,
         options: WriteOptions,
-    ) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    ) -> Result<K, ClientError> {
         self.objects().patch_with(key, patch, options).await
     }
 
     /// Changes parts of an object's status.
-    pub async fn patch_status<K: Object>(
+    pub async fn patch_status<K: TypedObject>(
         &self,
         key: &ObjectKey,
         patch: &Patch<impl Serialize + Debug>,
-    ) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    ) -> Result<K, ClientError> {
         self.objects().patch_status(key, patch).await
     }
 
     /// [`patch_status`](Self::patch_status) with options.
-    pub async fn patch_status_with<K: Object>(
+    pub async fn patch_status_with<K: TypedObject>(
         &self,
         key: &ObjectKey,
         patch: &Patch<impl Serialize + Debug>,
         options: WriteOptions,
-    ) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    ) -> Result<K, ClientError> {
         self.objects().patch_status_with(key, patch, options).await
     }
 
@@ -362,10 +317,7 @@ impl CachedClient {
     /// removed, unless another one owns them, too. All controllers of a manager have the same one, its name. So
     /// two of them that apply different fields of one object each remove the other's, for ever; let one of them
     /// write [under another name](Self::with_field_manager).
-    pub async fn apply<K: Object>(&self, object: &K) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn apply<K: TypedObject>(&self, object: &K) -> Result<K, ClientError> {
         self.objects().apply(object).await
     }
 
@@ -384,26 +336,17 @@ impl CachedClient {
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn apply_with<K: Object>(&self, object: &K, options: ApplyOptions) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn apply_with<K: TypedObject>(&self, object: &K, options: ApplyOptions) -> Result<K, ClientError> {
         self.objects().apply_with(object, options).await
     }
 
     /// [`apply`](Self::apply) for the status.
-    pub async fn apply_status<K: Object>(&self, object: &K) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn apply_status<K: TypedObject>(&self, object: &K) -> Result<K, ClientError> {
         self.objects().apply_status(object).await
     }
 
     /// [`apply_status`](Self::apply_status) with options.
-    pub async fn apply_status_with<K: Object>(&self, object: &K, options: ApplyOptions) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn apply_status_with<K: TypedObject>(&self, object: &K, options: ApplyOptions) -> Result<K, ClientError> {
         self.objects().apply_status_with(object, options).await
     }
 
@@ -420,22 +363,16 @@ impl CachedClient {
     /// }).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn modify<K: Object>(
+    pub async fn modify<K: TypedObject>(
         &self,
         key: &ObjectKey,
         change: impl Fn(&mut K) + Send + Sync,
-    ) -> Result<Option<K>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    ) -> Result<Option<K>, ClientError> {
         self.objects().modify(key, change).await
     }
 
     /// Deletes an object. False when there was none.
-    pub async fn delete<K: Object>(&self, key: &ObjectKey) -> Result<bool, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn delete<K: TypedObject>(&self, key: &ObjectKey) -> Result<bool, ClientError> {
         self.objects::<K>().delete(key).await
     }
 
@@ -460,10 +397,7 @@ impl CachedClient {
     /// # client.caches().stop().await;
     /// # Ok(()) }
     /// ```
-    pub async fn delete_with<K: Object>(&self, key: &ObjectKey, options: DeleteOptions) -> Result<bool, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn delete_with<K: TypedObject>(&self, key: &ObjectKey, options: DeleteOptions) -> Result<bool, ClientError> {
         self.objects::<K>().delete_with(key, options).await
     }
 
@@ -491,23 +425,17 @@ impl CachedClient {
     /// # client.caches().stop().await;
     /// # Ok(()) }
     /// ```
-    pub async fn delete_all_of<K: Object>(
+    pub async fn delete_all_of<K: TypedObject>(
         &self,
         list: ListOptions,
         delete: DeleteOptions,
-    ) -> Result<Vec<ObjectKey>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    ) -> Result<Vec<ObjectKey>, ClientError> {
         self.objects::<K>().delete_all_of(list, delete).await
     }
 
     /// How many replicas an object wants and has, of any kind that has the subresource `scale`. The operator needs the
     /// verbs `get` and `patch` on that, as `deployments/scale`.
-    pub fn scale<K: Object>(&self, key: &ObjectKey) -> ScaleHandle<K>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn scale<K: TypedObject>(&self, key: &ObjectKey) -> ScaleHandle<K> {
         self.objects().scale(key)
     }
 }

@@ -64,7 +64,7 @@ pub use watch::Watch;
 use crate::cache::Scope;
 use crate::key::ObjectKey;
 use crate::manager::RemoteCluster;
-use crate::object::Object;
+use crate::object::{Object, TypedObject};
 use crate::predicate::Predicate;
 use crate::queue::QueueConfig;
 use crate::rbac::{OWN, WRITE};
@@ -129,7 +129,7 @@ impl<K: Object> Controller<K> {
     /// appears in logs, metrics and events.
     pub fn new(name: impl Into<String>) -> Self
     where
-        K::DynamicType: Default,
+        K: TypedObject,
     {
         Self::dynamic(name, K::DynamicType::default())
     }
@@ -210,10 +210,7 @@ impl<K: Object> Controller<K> {
     /// may not create, update or patch such objects does not start; for kinds that others write,
     /// there is [`watches`](Self::watches). For a kind that is known only at run time, as a
     /// `DynamicObject` is, there is [`owns_with`](Self::owns_with).
-    pub fn owns<O: Object>(self) -> Self
-    where
-        O::DynamicType: Default,
-    {
+    pub fn owns<O: TypedObject>(self) -> Self {
         self.owns_with(Watch::<O>::default())
     }
 
@@ -250,7 +247,7 @@ impl<K: Object> Controller<K> {
     /// ```
     pub fn watches<O, F, I>(self, map: F) -> Self
     where
-        O: Object<DynamicType: Default>,
+        O: TypedObject,
         F: Fn(&O, &SourceContext) -> I + Send + Sync + 'static,
         I: IntoIterator<Item = ObjectKey>,
     {
@@ -270,7 +267,7 @@ impl<K: Object> Controller<K> {
     /// ```
     pub fn watches_metadata<O, F, I>(self, map: F) -> Self
     where
-        O: Object<DynamicType: Default>,
+        O: TypedObject,
         F: Fn(&PartialObjectMeta<O>, &SourceContext) -> I + Send + Sync + 'static,
         I: IntoIterator<Item = ObjectKey>,
     {
@@ -308,7 +305,7 @@ impl<K: Object> Controller<K> {
     /// ```
     pub fn refers_to<O, F, I>(self, references: F) -> Self
     where
-        O: Object<DynamicType: Default>,
+        O: TypedObject,
         F: Fn(&K) -> I + Send + Sync + 'static,
         I: IntoIterator<Item = ObjectKey>,
     {

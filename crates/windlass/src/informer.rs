@@ -68,7 +68,7 @@ pub use handler::Handler;
 pub use crate::reflector::{Change, DecodeFailure, Subscription, SyncError};
 
 use crate::cache::{CacheOptions, Caches, Lister, Scope};
-use crate::object::{Object, describe};
+use crate::object::{Object, TypedObject, describe};
 use crate::reflector::Told;
 
 /// Makes informers and runs them. Clones share the informers.
@@ -129,19 +129,13 @@ impl InformerFactory {
 
     /// The informer of a kind: of all its objects, in the factory's namespaces if it was given any. `K` may be a
     /// [`PartialObjectMeta`](kube::api::PartialObjectMeta), to watch metadata only.
-    pub fn informer<K: Object>(&self) -> Informer<K>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn informer<K: TypedObject>(&self) -> Informer<K> {
         self.informer_in(Scope::default())
     }
 
     /// The informer of the objects that a scope selects. The server filters.
     #[allow(clippy::needless_pass_by_value, reason = "a scope is built where it is used")]
-    pub fn informer_in<K: Object>(&self, scope: Scope) -> Informer<K>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn informer_in<K: TypedObject>(&self, scope: Scope) -> Informer<K> {
         let dt = K::DynamicType::default();
         self.make(&dt, &scope)
     }

@@ -142,7 +142,7 @@ pub use controller::{Context, Controller, Outcome, Reconcile, ReconcileError, Re
 pub use draft::Draft;
 pub use key::ObjectKey;
 pub use manager::Manager;
-pub use object::{AsObject, Object};
+pub use object::{AsObject, Object, TypedObject};
 
 /// What a reconciler returns: an [`Outcome`], or an error that `?` makes of any other.
 ///

@@ -68,7 +68,7 @@ use crate::controller::CompleteController;
 use crate::events::{Broadcaster, EventApi, Recorder};
 use crate::lease::LeaderElection;
 use crate::metrics::Registry;
-use crate::object::Object;
+use crate::object::TypedObject;
 #[cfg(feature = "webhook")]
 use crate::webhook::{self, WebhookError, Webhooks};
 use probes::Checks;
@@ -181,10 +181,7 @@ impl Manager {
     /// Reads a kind from the cache, for tasks and web pages of the operator. The kind is in the cache before
     /// controllers start. Functions given to a controller have
     /// [`SourceContext::lister`](crate::controller::SourceContext::lister).
-    pub fn lister<K: Object>(&self) -> Lister<K>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn lister<K: TypedObject>(&self) -> Lister<K> {
         self.client.lister()
     }
 

@@ -49,6 +49,32 @@ impl<K> Object for K where
 {
 }
 
+/// An object type whose kind the compiler knows: every [`Object`] but `DynamicObject` and what is made of it, whose group,
+/// version and kind are known only at run time.
+///
+/// It is implemented for everything that qualifies; there is nothing to write.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+///
+/// fn takes<K: windlass::TypedObject>() {}
+/// takes::<ConfigMap>();
+/// takes::<kube::api::PartialObjectMeta<ConfigMap>>();
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a Kubernetes object of a kind that the compiler knows",
+    label = "expected an object of a known kind",
+    note = "the types of `k8s_openapi`, types with `#[derive(CustomResource)]` and `PartialObjectMeta` of one of them have a \
+            known kind",
+    note = "the kind of a `DynamicObject` is known only at run time: `Controller::dynamic`, `Watch::dynamic` (for \
+            `owns_with` and `watches_with`), `client.dynamic` and `Cache::lister_of` are told which it is",
+    note = "writes of the client, such as `create` and `update`, take `&K`: with an `Arc` or a `Draft`, write `&*object`"
+)]
+pub trait TypedObject: Object<DynamicType: Default> {}
+
+#[diagnostic::do_not_recommend]
+impl<K: Object<DynamicType: Default>> TypedObject for K {}
+
 /// An object by reference: `&K`, `&Arc<K>` and `&Draft<K>` all work wherever a function takes `&impl AsObject`.
 /// Functions that only read the object do, such as [`ObjectKey::of`](crate::ObjectKey::of),
 /// [`Recorder::normal`](crate::events::Recorder::normal) and [`Context::children`](crate::Context::children). Writes of

@@ -111,7 +111,7 @@ pub use response::{Response, Warnings};
 pub(crate) use tls::Tls;
 
 use crate::client::CachedClient;
-use crate::object::Object;
+use crate::object::{Object, TypedObject};
 use crate::rbac::Rules;
 use admission::Phase;
 use certificates::{Clock, Serving, Source};
@@ -259,19 +259,13 @@ impl Webhooks {
     }
 
     /// Fills in defaults of a kind.
-    pub fn defaulter<K: Object>(self, defaulter: impl Defaulter<K>) -> Self
-    where
-        K::DynamicType: Default,
-    {
+    pub fn defaulter<K: TypedObject>(self, defaulter: impl Defaulter<K>) -> Self {
         self.admission(Admission::defaulting(defaulter))
     }
 
     /// Validates a kind, on the validator's [operations](Validate::OPERATIONS): creates and updates, unless it names
     /// others.
-    pub fn validator<K: Object>(self, validator: impl Validate<K>) -> Self
-    where
-        K::DynamicType: Default,
-    {
+    pub fn validator<K: TypedObject>(self, validator: impl Validate<K>) -> Self {
         self.admission(Admission::validating(validator))
     }
 

@@ -6,7 +6,7 @@ use kube::core::ObjectList;
 use super::options::ListOptions;
 use super::{CachedClient, ClientError, Objects};
 use crate::key::ObjectKey;
-use crate::object::{Object, fill_types, types_to_fill};
+use crate::object::{Object, TypedObject, fill_types, types_to_fill};
 
 /// Reads that ask the server, for when the cache is not enough.
 ///
@@ -31,27 +31,18 @@ pub struct Live<'a> {
 
 impl Live<'_> {
     /// An object as the server has it now.
-    pub async fn get<K: Object>(&self, key: &ObjectKey) -> Result<Option<K>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn get<K: TypedObject>(&self, key: &ObjectKey) -> Result<Option<K>, ClientError> {
         self.client.objects().live().get(key).await
     }
 
     /// All objects of a kind as the server has them now.
-    pub async fn list<K: Object>(&self) -> Result<Vec<K>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn list<K: TypedObject>(&self) -> Result<Vec<K>, ClientError> {
         self.client.objects().live().list().await
     }
 
     /// Objects as the server has them now. With a [limit](ListOptions::limit), no more than that;
     /// [`page`](Self::page) goes on where one ends.
-    pub async fn list_with<K: Object>(&self, options: ListOptions) -> Result<Vec<K>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn list_with<K: TypedObject>(&self, options: ListOptions) -> Result<Vec<K>, ClientError> {
         self.client.objects().live().list_with(options).await
     }
 
@@ -78,10 +69,7 @@ impl Live<'_> {
     /// # client.caches().stop().await;
     /// # Ok(()) }
     /// ```
-    pub async fn page<K: Object>(&self, options: ListOptions) -> Result<ObjectList<K>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn page<K: TypedObject>(&self, options: ListOptions) -> Result<ObjectList<K>, ClientError> {
         self.client.objects().live().page(options).await
     }
 }

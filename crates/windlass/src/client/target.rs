@@ -1,7 +1,7 @@
 //! Where an object of a kind is written: what functions take that must know both the client and the kind.
 
 use super::{CachedClient, Objects};
-use crate::object::Object;
+use crate::object::{Object, TypedObject};
 
 /// A client that knows how objects of kind `K` are read and written.
 ///
@@ -35,10 +35,10 @@ pub trait Target<K: Object>: Sealed<K> + Send + Sync {
 pub trait Sealed<K> {}
 
 #[diagnostic::do_not_recommend]
-impl<K: Object<DynamicType: Default>> Sealed<K> for CachedClient {}
+impl<K: TypedObject> Sealed<K> for CachedClient {}
 
 #[diagnostic::do_not_recommend]
-impl<K: Object<DynamicType: Default>> Target<K> for CachedClient {
+impl<K: TypedObject> Target<K> for CachedClient {
     fn target(&self) -> Objects<K> {
         self.objects()
     }

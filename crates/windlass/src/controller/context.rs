@@ -17,7 +17,7 @@ use crate::draft::Draft;
 use crate::events::Recorder;
 use crate::key::ObjectKey;
 use crate::lease::Fence;
-use crate::object::{AsObject, Object};
+use crate::object::{AsObject, Object, TypedObject};
 
 /// One reconcile's view of the world: client, caches, events, shutdown. Cheap to clone.
 ///
@@ -117,19 +117,13 @@ impl Context {
     /// A controller that looks after a part of its kind ([`Controller::scope`](super::Controller::scope))
     /// sees that part of it: for the controller, an object that has left the scope is gone. The
     /// [client](Self::client) sees all objects.
-    pub async fn get<K: Object>(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn get<K: TypedObject>(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError> {
         self.objects().get(key).await
     }
 
     /// All objects of a kind from the cache. See [`CachedClient::list`]. Of its own kind, a controller sees
     /// those that it looks after.
-    pub async fn list<K: Object>(&self) -> Result<Vec<Arc<K>>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn list<K: TypedObject>(&self) -> Result<Vec<Arc<K>>, ClientError> {
         self.objects().list().await
     }
 
@@ -148,19 +142,13 @@ impl Context {
     ///     Ok(Outcome::Done)
     /// }
     /// ```
-    pub async fn list_with<K: Object>(&self, options: ListOptions) -> Result<Vec<Arc<K>>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
+    pub async fn list_with<K: TypedObject>(&self, options: ListOptions) -> Result<Vec<Arc<K>>, ClientError> {
         self.objects().list_with(options).await
     }
 
     /// Everything that can be done with one kind. Cached reads of the controller's own kind show what
     /// [`get`](Self::get) shows: the part that it looks after.
-    pub fn objects<K: Object>(&self) -> Objects<K>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn objects<K: TypedObject>(&self) -> Objects<K> {
         self.objects_of(K::DynamicType::default())
     }
 
@@ -308,10 +296,10 @@ impl AsRef<CachedClient> for Context {
 }
 
 #[diagnostic::do_not_recommend]
-impl<K: Object<DynamicType: Default>> target::Sealed<K> for Context {}
+impl<K: TypedObject> target::Sealed<K> for Context {}
 
 #[diagnostic::do_not_recommend]
-impl<K: Object<DynamicType: Default>> Target<K> for Context {
+impl<K: TypedObject> Target<K> for Context {
     fn target(&self) -> Objects<K> {
         self.objects()
     }

@@ -8,7 +8,7 @@ use super::Enqueuer;
 use super::context::Shared;
 use crate::cache::Lister;
 use crate::client::CachedClient;
-use crate::object::Object;
+use crate::object::TypedObject;
 
 /// What the map functions and [sources](super::Controller::source) of a controller can reach: the client, the
 /// caches, the controller's queue, and the signal to stop. Cheap to clone.
@@ -55,10 +55,7 @@ impl SourceContext {
     /// A kind that nothing watches yet is watched from the first call on, and the lister is empty until it has been
     /// listed. To have a kind in the cache before the controller starts, watch it, if only with
     /// `.watches(|_: &Node, _| None)`.
-    pub fn lister<K: Object>(&self) -> Lister<K>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn lister<K: TypedObject>(&self) -> Lister<K> {
         let part = self.shared.part::<K>(&K::DynamicType::default());
         part.cloned().unwrap_or_else(|| self.shared.client.lister())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cache::{Caches, Scope};
 use crate::manager::RemoteCluster;
-use crate::object::{Object, is_cluster_scoped};
+use crate::object::{Object, TypedObject, is_cluster_scoped};
 use crate::predicate::Predicate;
 use crate::reflector::Transform;
 
@@ -42,10 +42,7 @@ impl<K> std::fmt::Debug for Keep<K> {
     }
 }
 
-impl<K: Object> Default for Watch<K>
-where
-    K::DynamicType: Default,
-{
+impl<K: TypedObject> Default for Watch<K> {
     fn default() -> Self {
         Self::dynamic(K::DynamicType::default())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cache::{Caches, Lister};
 use crate::client::CachedClient;
 use crate::events::{Broadcaster, Recorder};
-use crate::object::Object;
+use crate::object::TypedObject;
 
 /// A cluster that a manager works with besides its own. Made by
 /// [`Manager::add_cluster`](crate::Manager::add_cluster).
@@ -49,10 +49,7 @@ impl RemoteCluster {
     }
 
     /// Reads a kind of this cluster from the cache.
-    pub fn lister<K: Object>(&self) -> Lister<K>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn lister<K: TypedObject>(&self) -> Lister<K> {
         self.client.lister()
     }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Denied, Response, Warnings, diff};
 use crate::decode::{DecodeError, from_ref};
-use crate::object::Object;
+use crate::object::{Object, TypedObject};
 
 pub use kube::core::admission::Operation;
 
@@ -275,10 +275,7 @@ impl std::fmt::Debug for Admission {
 
 impl Admission {
     /// A defaulting webhook at controller-runtime's path, `/mutate-<group>-<version>-<kind>`.
-    pub fn defaulting<K: Object>(defaulter: impl Defaulter<K>) -> Self
-    where
-        K::DynamicType: Default,
-    {
+    pub fn defaulting<K: TypedObject>(defaulter: impl Defaulter<K>) -> Self {
         let defaulter = Arc::new(defaulter);
         let respond: Respond = Arc::new(move |request| {
             let defaulter = Arc::clone(&defaulter);
@@ -289,10 +286,7 @@ impl Admission {
 
     /// A validating webhook at controller-runtime's path, `/validate-<group>-<version>-<kind>`, that is asked about the
     /// validator's [operations](Validate::OPERATIONS).
-    pub fn validating<K: Object>(validator: impl Validate<K>) -> Self
-    where
-        K::DynamicType: Default,
-    {
+    pub fn validating<K: TypedObject>(validator: impl Validate<K>) -> Self {
         let operations = operations_of(&validator);
         let validator = Arc::new(validator);
         let respond: Respond = Arc::new(move |request| {
@@ -332,10 +326,7 @@ impl Admission {
         Self::new(phase, path, name, Vec::new(), respond)
     }
 
-    fn for_kind<K: Object>(phase: Phase, respond: Respond) -> Self
-    where
-        K::DynamicType: Default,
-    {
+    fn for_kind<K: TypedObject>(phase: Phase, respond: Respond) -> Self {
         let dynamic = K::DynamicType::default();
         let (group, version) = (K::group(&dynamic), K::version(&dynamic));
         let kind = K::kind(&dynamic).to_lowercase();
@@ -445,10 +436,7 @@ fn operation_name(operation: &Operation) -> &'static str {
     }
 }
 
-async fn set_defaults<K: Object>(defaulter: &impl Defaulter<K>, sent: Value) -> Result<Response, Denied>
-where
-    K::DynamicType: Default,
-{
+async fn set_defaults<K: TypedObject>(defaulter: &impl Defaulter<K>, sent: Value) -> Result<Response, Denied> {
     if sent["operation"] == "DELETE" || sent["operation"] == "CONNECT" {
         return Ok(Response::allowed());
     }
@@ -467,10 +455,7 @@ where
     Ok(Response::allowed().with_patch(diff::patch(&sent["object"], &before, &encode(&object)?)))
 }
 
-async fn validate<K: Object>(validator: &impl Validate<K>, sent: &Value) -> Verdict
-where
-    K::DynamicType: Default,
-{
+async fn validate<K: TypedObject>(validator: &impl Validate<K>, sent: &Value) -> Verdict {
     if sent["operation"] == "CONNECT" {
         return Ok(Warnings::none());
     }
@@ -504,10 +489,7 @@ enum Decoded<K: Object> {
 }
 
 /// On failure the message says which object does not fit, and why.
-fn decode<K: Object>(sent: &Value) -> Result<Decoded<K>, Denied>
-where
-    K::DynamicType: Default,
-{
+fn decode<K: TypedObject>(sent: &Value) -> Result<Decoded<K>, Denied> {
     let dynamic = K::DynamicType::default();
     let asked = &sent["kind"];
     let expected = [K::group(&dynamic), K::version(&dynamic), K::kind(&dynamic)];

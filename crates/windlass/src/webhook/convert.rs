@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use serde_json::Value;
 
 use crate::decode;
-use crate::object::Object;
+use crate::object::{Object, TypedObject};
 
 pub use round_trip::{RoundTripError, hub_round_trip, round_trip};
 
@@ -133,19 +133,13 @@ impl<H> std::fmt::Debug for Conversion<H> {
     }
 }
 
-impl<H: Object> Default for Conversion<H>
-where
-    H::DynamicType: Default,
-{
+impl<H: TypedObject> Default for Conversion<H> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<H: Object> Conversion<H>
-where
-    H::DynamicType: Default,
-{
+impl<H: TypedObject> Conversion<H> {
     /// The hub alone.
     pub fn new() -> Self {
         let dynamic = H::DynamicType::default();
@@ -163,10 +157,7 @@ where
     }
 
     /// And another version.
-    pub fn spoke<S: Object + Convert<H>>(mut self) -> Self
-    where
-        S::DynamicType: Default,
-    {
+    pub fn spoke<S: TypedObject + Convert<H>>(mut self) -> Self {
         let spoke = Version {
             decode: |value| decode::from_ref::<S>(value)?.into_hub(),
             encode: |hub: H| Ok(serde_json::to_value(S::from_hub(hub)?)?),

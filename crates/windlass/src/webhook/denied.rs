@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Warnings;
 use crate::client::ClientError;
-use crate::object::Object;
+use crate::object::TypedObject;
 use crate::report::kube_error;
 
 /// Why a request is refused. The user who made it reads this.
@@ -162,10 +162,7 @@ impl FieldErrors {
     }
 
     /// Admits the object without a warning if nothing is wrong, else denies it as `422 Invalid`.
-    pub fn into_result<K: Object>(self, name: &str) -> Result<Warnings, Denied>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn into_result<K: TypedObject>(self, name: &str) -> Result<Warnings, Denied> {
         if self.is_empty() {
             return Ok(Warnings::default());
         }
