@@ -67,7 +67,7 @@ impl<K> Object for K where
     note = "the types of `k8s_openapi`, types with `#[derive(CustomResource)]` and `PartialObjectMeta` of one of them have a \
             known kind",
     note = "the kind of a `DynamicObject` is known only at run time: `Controller::dynamic`, `Watch::dynamic` (for \
-            `owns_with` and `watches_with`), `client.dynamic` and `Cache::lister_of` are told which it is",
+            `owns_with` and `watches_with`), `client.dynamic` and `Caches::lister_of` are told which it is",
     note = "writes of the client, such as `create` and `update`, take `&K`: with an `Arc` or a `Draft`, write `&*object`"
 )]
 pub trait TypedObject: Object<DynamicType: Default> {}
