@@ -70,6 +70,7 @@ mod allowance;
 mod metrics;
 mod program;
 mod queue;
+mod shared_state;
 mod state;
 mod writes;
 

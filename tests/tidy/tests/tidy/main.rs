@@ -42,7 +42,6 @@ const KNOWN_CYCLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("windlass-node", &["pod", "runtime", "volumes"]),
-    ("windlass-scheduler", &["metrics", "program", "state", "writes"]),
     (
         "windlass-server",
         &[
