@@ -29,7 +29,7 @@ use crate::api::Api;
 use crate::events::Reporter;
 use crate::network::{Ordinals, PodRange};
 use crate::pod::Observation;
-use crate::pod::admission::Resources;
+use crate::resources::Resources;
 use crate::runtime::{Runtime, RuntimeEvent};
 use crate::volumes::Reference;
 use pods::Held;

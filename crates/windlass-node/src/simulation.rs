@@ -251,8 +251,9 @@ impl Runtime for Simulation {
                 (None, None) => continue,
             };
             let since = since.map_or(now, |time| time.0);
-            let indexed =
-                crate::pod::containers(spec).enumerate().find(|(_, (_, container))| container.name == status.name);
+            let indexed = crate::containers::containers(spec)
+                .enumerate()
+                .find(|(_, (_, container))| container.name == status.name);
             let Some((index, (role, container))) = indexed else { continue };
             if exit.is_none() {
                 let container = ContainerRef {

@@ -26,7 +26,7 @@ use windlass::{Context, ObjectKey, Outcome, Reconcile};
 use super::{NODE_INDEX, NodeEntry, NodeState, Shared};
 use crate::api::{Merge, is_conflict, is_gone, is_invalid, node_path};
 use crate::network::{self, Ordinals, PodRange};
-use crate::pod::admission::amounts;
+use crate::resources::amounts;
 use crate::runtime::{Runtime, Shortcoming};
 use crate::{SIMULATED, UNRESPONSIVE};
 

@@ -14,13 +14,15 @@ use windlass::{Context, ObjectKey, Outcome, Reconcile};
 use super::mounts::Made;
 use super::{NodeEntry, PodEntry, Shared};
 use crate::api::{Merge, is_conflict, is_gone, path};
+use crate::containers::container;
 use crate::network::PodRange;
-use crate::pod::admission::{Refusal, Resources, admit, requests};
+use crate::pod::admission::{Refusal, admit};
 use crate::pod::backoff::Backoff;
 use crate::pod::life::End;
 use crate::pod::patch::status_patch;
 use crate::pod::status::{Place, rejected, status};
 use crate::pod::{self, Action, Notice, Now, Observation, PodLife};
+use crate::resources::{Resources, requests};
 use crate::runtime::{ContainerRef, Operation, PodSandbox, Role, Runtime, RuntimeError};
 use crate::volumes::{Found, Mounted, Surroundings, container_references, environment};
 
@@ -376,7 +378,7 @@ impl<R: Runtime> Shared<R> {
             }
             Action::Pull(index) => {
                 let secrets = self.pull_secrets(key, spec, held, notices).await?;
-                let Some((role, container)) = pod::container(spec, index) else { return Ok(()) };
+                let Some((role, container)) = container(spec, index) else { return Ok(()) };
                 let mut container = held.container(&container, role, index);
                 container.pull_secrets = &secrets;
                 let operation = self.runtime.pull(&sandbox, &container);
@@ -394,7 +396,7 @@ impl<R: Runtime> Shared<R> {
             }
             Action::Start(index) => match self.environment(key, pod, spec, held, index).await? {
                 Ok(environment) => {
-                    let Some((role, container)) = pod::container(spec, index) else { return Ok(()) };
+                    let Some((role, container)) = container(spec, index) else { return Ok(()) };
                     let mut container = held.container(&container, role, index);
                     container.environment = &environment;
                     let operation = self.runtime.start(&sandbox, &container);
@@ -403,7 +405,7 @@ impl<R: Runtime> Shared<R> {
                 Err(message) => Some(Observation::Misconfigured(index, message)),
             },
             Action::Stop(index, grace) => {
-                if let Some((role, container)) = pod::container(spec, index) {
+                if let Some((role, container)) = container(spec, index) {
                     let mut container = held.container(&container, role, index);
                     container.attempt = held.life.containers[index].attempt;
                     self.runtime.stop(&sandbox, &container, grace);
@@ -435,7 +437,7 @@ impl<R: Runtime> Shared<R> {
         held: &Held,
         index: usize,
     ) -> Result<Result<Vec<(String, String)>, String>, kube::Error> {
-        let Some((_, container)) = pod::container(spec, index) else { return Ok(Ok(Vec::new())) };
+        let Some((_, container)) = container(spec, index) else { return Ok(Ok(Vec::new())) };
         let references = container_references(&container);
         let found = if references.is_empty() {
             Found::default()

@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::life::{ContainerLife, End, Ended, PodLife, Stage};
-use super::{Now, containers, restarts};
-use crate::runtime::Role;
+use super::{Now, restarts};
+use crate::containers::{Role, containers};
 
 /// What else a status says.
 #[derive(Debug, Clone, Copy)]

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::life::Stage;
 use super::status::{Place, status};
 use super::*;
+use crate::containers::{Role, containers};
 use crate::runtime::{ContainerEvent, Exit, Hook, Image, Probe, RuntimeError, Started};
 
 /// A pod with its machine, a clock, and what its containers really do.

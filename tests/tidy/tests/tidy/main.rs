@@ -41,7 +41,6 @@ const KNOWN_CYCLES: &[(&str, &[&str])] = &[
             "up",
         ],
     ),
-    ("windlass-node", &["pod", "runtime", "volumes"]),
     (
         "windlass-server",
         &[
