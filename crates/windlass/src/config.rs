@@ -21,8 +21,6 @@
 //! # Ok(()) }
 //! ```
 
-mod token;
-
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -32,7 +30,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use crate::retry;
-pub(crate) use token::TokenFile;
+use crate::token_file::{TokenFile, Unreadable};
 
 /// Why there is no configuration.
 ///
@@ -83,6 +81,12 @@ pub enum ConfigError {
 }
 
 crate::report::debug_as_message!(ConfigError);
+
+impl From<Unreadable> for ConfigError {
+    fn from(Unreadable { path, source }: Unreadable) -> Self {
+        Self::Token { path, source }
+    }
+}
 
 /// A client for the cluster found first.
 ///

@@ -12,7 +12,6 @@
 //! If a controller or task does not stop, the manager ends with an error, because it cannot lead again.
 
 mod elector;
-mod fence;
 
 use std::time::{Duration, Instant};
 
@@ -20,9 +19,8 @@ use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 
+pub use crate::fence::{Fence, FenceClosed};
 pub use elector::Elector;
-pub use fence::{Fence, FenceClosed};
-pub(crate) use fence::{Fences, Sent};
 
 /// Which lease, and how long things take. The defaults are client-go's.
 ///

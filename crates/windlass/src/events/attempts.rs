@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::lease::FenceClosed;
+use crate::fence::FenceClosed;
 
 /// How long a try may take: one request that is never answered must not hold up all events.
 const TRY: Duration = Duration::from_secs(15);

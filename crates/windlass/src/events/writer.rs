@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::attempts::persist;
 use super::correlator::{Correlator, Decision};
 use super::{BUFFER, Buffer, DRAIN, Item, Record, Recorder, ReportingHost, valid};
-use crate::lease::{FenceClosed, Fences};
+use crate::fence::{FenceClosed, Fences};
 
 /// Which API events are written to.
 ///
@@ -431,7 +431,7 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
-    use crate::lease::Fence;
+    use crate::fence::Fence;
 
     #[test]
     fn names_that_events_cannot_have_give_way_to_the_uid() {

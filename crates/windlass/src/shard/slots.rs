@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::departed::Departed;
 use super::shard_of;
+use crate::fence::{Fence, FenceClosed, Sent};
 use crate::key::ObjectKey;
-use crate::lease::{Fence, FenceClosed, Sent};
 
 /// One shard of this replica.
 #[derive(Debug)]

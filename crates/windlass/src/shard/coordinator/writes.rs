@@ -11,8 +11,8 @@ use k8s_openapi::jiff::Timestamp;
 use super::Coordinator;
 use super::handover::Bequest;
 use super::leases::{ByName, Written, left_in, with_left};
+use crate::fence::Sent;
 use crate::key::ObjectKey;
-use crate::lease::Sent;
 
 /// Shards whose lease this replica may write: the lease as it was read, and what to write in order
 /// to hold it.
