@@ -27,7 +27,7 @@ use windlass_cluster::{Cluster, Credentials};
 
 use super::pets::Pets;
 use super::tale::local;
-use crate::kubeconfig;
+use crate::kubeconfig_file;
 
 /// The context in the kubeconfig, and the name under which the demo owns what it writes.
 const NAME: &str = "windlass-demo";
@@ -143,7 +143,7 @@ impl Stage {
 
     /// Writes a kubeconfig that only its owner can read, to be removed when the demo ends.
     pub(crate) fn write_kubeconfig(&mut self) -> Result<&Path> {
-        let text = kubeconfig::to_yaml(&self.credentials()?.kubeconfig(NAME))?;
+        let text = kubeconfig_file::to_yaml(&self.credentials()?.kubeconfig(NAME))?;
         // The file has mode 0600 from the start.
         let made = tempfile::Builder::new().prefix("windlass-demo-").suffix(".kubeconfig").tempfile();
         let mut file = made.context("cannot make a file for the kubeconfig; set TMPDIR to a directory for it")?;

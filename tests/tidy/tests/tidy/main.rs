@@ -21,24 +21,6 @@ const LARGEST_CRATE: usize = 40_000;
 /// and a new one must not be added.
 const KNOWN_CYCLES: &[(&str, &[&str])] = &[
     (
-        "windlass-cli",
-        &[
-            "against",
-            "args",
-            "down",
-            "home",
-            "image",
-            "kubeconfig",
-            "manifests",
-            "operator",
-            "output",
-            "project",
-            "run",
-            "signals",
-            "up",
-        ],
-    ),
-    (
         "windlass-server",
         &[
             "admission",
