@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use windlass_store::{Entry, Range, Revision, StoreError};
 
 use crate::api::Api;
-use crate::registry::stored;
 use crate::remote::{Backend, Known, Remote, Remotes};
+use crate::stored;
 use crate::validation::access::Access as _;
 use crate::watch::Channel;
 use availability::Condition;

@@ -29,8 +29,8 @@ use crate::catalog::Served;
 use crate::discovery::{CUSTOM_PRIORITY, priority};
 use crate::loopback::{self, Failed};
 use crate::object;
-use crate::registry::stored;
 use crate::state::custom_versions::name;
+use crate::stored;
 use crate::validation::access::{Access as _, AccessMut as _, semantically_equal};
 
 const GROUP: &str = "apiregistration.k8s.io";

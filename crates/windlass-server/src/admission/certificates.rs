@@ -7,11 +7,14 @@ use serde_json::Value;
 use x509_parser::asn1_rs::{Any, Tag};
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
-use super::{Act, AdmissionPlugin};
-use crate::authz::{self, Attributes, Decision, ResourceTarget, Target};
+use super::Act;
+use crate::admission_config::AdmissionPlugin;
+use crate::attributes::{Attributes, ResourceTarget, Target};
+use crate::authz;
+use crate::context::Context;
 use crate::field::quote;
 use crate::object;
-use crate::registry::Context;
+use crate::rbac::Decision;
 use crate::status::Status;
 use crate::validation::access::Access as _;
 

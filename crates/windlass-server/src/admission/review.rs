@@ -131,7 +131,7 @@ fn attributes(request: &Request, served: &Served, kind: &GroupVersionKind) -> Ve
     out
 }
 
-fn user(user: &crate::authn::User) -> Value {
+fn user(user: &crate::user::User) -> Value {
     let mut out = json!({"username": user.name});
     if !user.uid.is_empty() {
         out["uid"] = user.uid.as_str().into();

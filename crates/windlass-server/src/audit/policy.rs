@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use crate::authz::{ResourceTarget, Target};
+use crate::attributes::{ResourceTarget, Target};
 use crate::codec::body;
 use crate::codec::negotiate::Format;
 use crate::field::{FieldError, FieldErrors, Path};

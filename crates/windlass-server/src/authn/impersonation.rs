@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue};
 use self::mode::Mode;
 use super::User;
 use crate::api::Api;
-use crate::authz::Target;
+use crate::attributes::Target;
 use crate::field::quote;
 use crate::status::Status;
 use crate::validation::names;

@@ -10,13 +10,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use windlass_store::{Entry, Expect, Range, StoreError, TxnResult, Write};
 
-use super::GROUP;
-use super::policy::{Kind, Policy};
 use super::reconcile::{self, Verdict};
-use super::rules::Rule;
 use crate::api::Api;
 use crate::object;
-use crate::registry::stored;
+use crate::rbac::{GROUP, Kind, Policy, Rule};
+use crate::stored;
 
 static FACTS: &str = include_str!("../../facts/rbac-1.36.json");
 

@@ -5,11 +5,12 @@
 
 use serde_json::Value;
 
-use super::rules::{Attributes, ResourceTarget, Rule, Target, go_list, missing};
-use super::{Decision, GROUP, decide};
+use super::decide;
+use crate::attributes::{Attributes, ResourceTarget, Target};
+use crate::context::Context;
 use crate::field::quote;
 use crate::object::{self, metadata_mut};
-use crate::registry::Context;
+use crate::rbac::{Decision, GROUP, Rule, go_list, missing};
 use crate::status::Status;
 use crate::validation::access::Access as _;
 

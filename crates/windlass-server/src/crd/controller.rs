@@ -25,10 +25,10 @@ use crate::catalog::{Custom, Gate};
 use crate::codec::json;
 use crate::effort;
 use crate::object;
-use crate::registry::{self, stored};
 use crate::resource::Resource;
 use crate::status::Status;
 use crate::validation::access::Access;
+use crate::{registry, stored};
 use windlass_kinds::crd::CustomKind;
 use windlass_kinds::crd::lifecycle::{self, AcceptedNames};
 

@@ -11,6 +11,7 @@ use super::allocation::Claims;
 use super::{Answer, Context, Stored, decode, ownership};
 use crate::admission::quota::{self, Charge};
 use crate::admission::{self, Act};
+use crate::admission_config;
 use crate::codec::typed::normalize;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
@@ -250,7 +251,7 @@ pub(super) fn compile_expressions(
         return;
     }
     let known = old.map(|old| strategy.expressions(old)).unwrap_or_default();
-    let problems = admission::expression::problems(&expressions);
+    let problems = admission_config::problems(&expressions);
     for (expression, problem) in expressions.iter().zip(problems) {
         if let Some(why) = problem.filter(|_| known.iter().all(|known| known.text != expression.text)) {
             let field = Path::new(&expression.field);

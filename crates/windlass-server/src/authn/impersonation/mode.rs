@@ -6,10 +6,11 @@
 
 use super::{Wanted, service_account};
 use crate::api::Api;
-use crate::authn::{MASTERS, NODE_NAME, User};
-use crate::authz::{self, Attributes, ResourceTarget, Target};
+use crate::attributes::{Attributes, ResourceTarget, Target};
+use crate::authz;
 use crate::field::{FieldErrors, Path, quote};
 use crate::status::Status;
+use crate::user::{MASTERS, NODE_NAME, User};
 use crate::validation::values::domain_prefixed_path;
 
 const AUTHENTICATION: &str = "authentication.k8s.io";

@@ -1,4 +1,7 @@
-//! One request for a resource: who asks, what for, and what it has to go by.
+//! One request for a resource: its user, its verb and object, and the state of the server that it is answered from.
+
+mod conversions;
+mod size;
 
 use std::sync::Arc;
 
@@ -7,10 +10,9 @@ use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::admission::AdmissionPlugin;
+use crate::admission_config::AdmissionPlugin;
 use crate::api::Api;
 use crate::audit::Annotations;
-use crate::authn::{MASTERS, User};
 use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::json;
@@ -18,16 +20,17 @@ use crate::codec::negotiate::{APPLY_TYPE, Accepted};
 use crate::depth;
 use crate::metrics::Waits;
 use crate::object::{self, metadata_mut};
-use crate::registry::strategy;
 use crate::request::{Query, ResourcePath, Verb};
 use crate::status::{Qualified, Status};
+use crate::stored::{Encoded, Stored};
 use crate::streams::upgrade::Takeover;
+use crate::user::{MASTERS, User};
 use crate::validation::metadata::Rules;
 use crate::versions;
+use windlass_kinds::strategy;
 
-use super::ownership::Conversions;
-use super::stored::Encoded;
-use super::{Stored, size};
+pub use conversions::Conversions;
+pub(crate) use conversions::Wanted;
 
 /// One request for a resource.
 pub struct Context {
