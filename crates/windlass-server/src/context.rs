@@ -27,7 +27,6 @@ use crate::streams::upgrade::Takeover;
 use crate::user::{MASTERS, User};
 use crate::validation::metadata::Rules;
 use crate::versions;
-use windlass_kinds::strategy;
 
 pub use conversions::Conversions;
 pub(crate) use conversions::Wanted;
@@ -38,7 +37,7 @@ pub struct Context {
     pub api: Arc<Api>,
     /// The resource asked for.
     pub served: Arc<Served>,
-    /// Who asks.
+    /// The user of the request.
     pub user: User,
     /// What is to be done.
     pub verb: Verb,
@@ -214,7 +213,7 @@ impl Context {
 
     /// What the kind asks of metadata.
     pub fn metadata_rules(&self) -> Rules {
-        strategy::metadata_rules(self.served.strategy(), self.served.namespaced)
+        self.served.metadata_rules()
     }
 
     /// The manager that writes are attributed to: the one given, or the client's product name.
