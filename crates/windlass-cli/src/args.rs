@@ -52,7 +52,7 @@ pub(crate) enum Command {
     Delete(Delete),
     /// Change the settings of a project
     Edit(Edit),
-    /// Generate Rust: types of somebody else's kinds, clients of your own
+    /// Generate Rust: types of other operators' kinds, clients of your own
     #[command(subcommand)]
     Generate(Generate),
     /// Bring a project's files to what this version generates, and keep your changes

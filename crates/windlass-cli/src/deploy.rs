@@ -180,7 +180,7 @@ fn manifests(root: &Path, program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What an image is called that nobody has given a name: by its project, so that projects do not replace each other's, and
+/// What an image is called that has not been given a name: by its project, so that projects do not replace each other's, and
 /// by its content.
 fn own_name(root: &Path, image: &image::Built) -> Result<Reference> {
     let text = std::fs::read_to_string(root.join("PROJECT"));

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Status) -> Result<ExitCode> {
         None => Err(anyhow!(ELSEWHERE)),
     };
     let healthy = version.is_ok();
-    // One in the foreground is in nobody's kubeconfig.
+    // One in the foreground is in no user's kubeconfig.
     let context = Some(home.context()).filter(|context| kubeconfig_file::names(context).unwrap_or(false));
     let document = json!({
         "name": home.name, "running": true, "healthy": healthy, "server": run.server, "pid": run.pid,

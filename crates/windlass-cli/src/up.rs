@@ -96,7 +96,7 @@ async fn foreground(
     }
     let started = tokio::select! {
         cluster = builder.start() => cluster.map(Some),
-        // Nobody has been told of it, and what it has written so far is as good as after a crash.
+        // No client has been told of it, and what it has written so far is as good as after a crash.
         _ = signals.recv() => Ok(None),
         () = starter.gone() => Ok(None),
     };

@@ -57,7 +57,7 @@ impl std::fmt::Debug for Simulation {
     }
 }
 
-/// Answers for containers that are not there: what they write, what commands say, and who listens at their ports.
+/// Answers for containers that are not there: what they write, what commands say, and what listens at their ports.
 ///
 /// `None` leaves the answer to the simulation: no output, and no commands and ports.
 pub trait Console: Send + Sync + 'static {

@@ -50,7 +50,7 @@ pub struct SchedulerBuilder {
 }
 
 impl SchedulerBuilder {
-    /// Reads from these caches, which somebody else starts and stops, instead of from caches of its own.
+    /// Reads from these caches, which their owner starts and stops, instead of from caches of its own.
     pub fn caches(mut self, caches: Caches) -> Self {
         self.caches = Some(caches);
         self

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_claim_that_the_watch_has_not_shown_yet_is_not_reported() {
+    async fn claims_that_the_watch_has_not_shown_are_not_reported() {
         let claim = "GET /api/v1/namespaces/ns/persistentvolumeclaims/late";
         assert_eq!(requests_about_a_missing_claim(true).await, [claim]);
         let status = "PATCH /api/v1/namespaces/ns/pods/user/status";

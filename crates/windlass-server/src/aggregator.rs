@@ -177,7 +177,7 @@ impl Aggregator {
             if known.condition == condition {
                 return false;
             }
-            // Somebody else may have changed it, unless it is the check that is under way.
+            // Another client may have changed it, unless it is the check that is under way.
             if !known.is_checking && known.found.as_ref() != Some(&condition) {
                 known.due = Instant::now();
             }

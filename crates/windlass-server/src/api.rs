@@ -84,7 +84,7 @@ pub struct Api {
     pub(crate) body_budget: Arc<BodyBudget>,
     /// What the bodies of requests may be decoded to.
     pub(crate) decoded_budget: Arc<BodyBudget>,
-    /// Who writes an object next when several have met.
+    /// The order of writers of an object after a conflict.
     pub(crate) contention: Contention,
     /// What reaches the containers of pods.
     pub(crate) reach: Reach,

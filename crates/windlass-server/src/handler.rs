@@ -55,7 +55,7 @@ struct Filters {
     record: Option<Box<Record>>,
 }
 
-/// The body of a request, whoever sends it.
+/// The body of a request, from a connection or from the same process.
 pub type Payload = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// Any body as a [`Payload`].
@@ -447,8 +447,8 @@ fn find(snapshot: &Snapshot, path: &ResourcePath, verb: Verb, method: &Method) -
     let Some(served) = snapshot.find(&path.group, &path.version, &path.resource) else {
         return Err(if snapshot.has_builtin_group(&path.group) { Missing::Resource } else { Missing::Group });
     };
-    // Upstream's handler of custom resources passes on what has the wrong scope, as it does with groups that nobody
-    // knows.
+    // Upstream's handler of custom resources passes on what has the wrong scope, as it does with unknown
+    // groups.
     let misplaced = if served.custom { Missing::Group } else { Missing::Resource };
     if path.namespace.is_some() && !served.namespaced {
         return Err(misplaced);

@@ -433,7 +433,7 @@ mod tests {
 
     /// pkg/client/config/config.go of controller-runtime, and clientcmd where `$KUBECONFIG` is set.
     #[tokio::test]
-    async fn a_pod_without_a_service_account_uses_the_file_at_home() {
+    async fn pods_without_a_service_account_use_the_home_file() {
         let dir = tempfile::tempdir().unwrap();
         let mut here = pod(dir.path());
         std::fs::write(here.account.join("token"), "").unwrap();
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_of_a_list_that_are_not_there_are_left_out() {
+    async fn missing_files_of_a_list_are_left_out() {
         let dir = tempfile::tempdir().unwrap();
         let (there, gone) = (file(dir.path()), dir.path().join("gone"));
         let list = |paths: &[&Path]| std::env::join_paths(paths).unwrap();

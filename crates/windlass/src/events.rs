@@ -146,7 +146,7 @@ pub struct ReportingHost(pub Arc<str>);
 #[derive(Debug)]
 enum Item {
     Event(Box<(Record, Fences)>),
-    /// Somebody wants to know when everything before is written.
+    /// A caller wants to know when everything before is written.
     Flush(oneshot::Sender<()>),
 }
 

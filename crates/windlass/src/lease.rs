@@ -301,8 +301,8 @@ impl Election {
         Intent::Wait { holder: holder.to_owned() }
     }
 
-    /// There is no lease. If there was one, it was deleted, and somebody may have held it until then,
-    /// seen or not: who does works on and does not know.
+    /// There is no lease. If there was one, it was deleted, and a replica may have held it until then,
+    /// seen or not: its holder works on and does not know.
     fn look_for_missing(&mut self, now: Instant, wall: Timestamp) -> Intent {
         if let Some((seen, _)) = &self.observed {
             let holder = seen.holder_identity.clone().unwrap_or_default();
@@ -415,7 +415,7 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    /// An elector takes settings that nobody asked about.
+    /// An elector takes settings that were not validated.
     #[test]
     fn the_longest_times_are_as_good_as_for_ever() {
         let longest = Duration::MAX;

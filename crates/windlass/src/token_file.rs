@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_file_counts_and_the_token_until_it_can_be_read() {
+    async fn the_token_counts_until_the_file_can_be_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let mut known = identity(Some("stale"), &path);

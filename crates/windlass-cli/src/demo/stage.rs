@@ -1,7 +1,7 @@
-//! What runs during the demo: a cluster, a pet store, an operator, and somebody who watches Pets.
+//! What runs during the demo: a cluster, a pet store, an operator, and a watcher of Pets.
 //!
 //! Parts are started one after the other and stopped in the reverse order. A part that ends although
-//! nobody told it to is reported through a channel. Dropping the stage stops everything too, without
+//! it was not told to is reported through a channel. Dropping the stage stops everything too, without
 //! waiting.
 
 use std::future::Future;
@@ -32,7 +32,7 @@ use crate::kubeconfig_file;
 /// The context in the kubeconfig, and the name under which the demo owns what it writes.
 const NAME: &str = "windlass-demo";
 
-/// Nobody outside this machine needs to get in; the system picks the port.
+/// Other machines need not get in; the system picks the port.
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// How long the operator may finish what it is doing.

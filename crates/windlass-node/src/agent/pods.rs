@@ -133,7 +133,7 @@ impl<R: Runtime> Shared<R> {
                     !pods.is_empty()
                 });
             }
-            // What still runs of it is nobody's any more.
+            // What still runs of it has no pod any more.
             if !held.life.is_removed() {
                 let pod = named(key, uid.as_deref());
                 let _ = self.settle(key, &pod, self.runtime.remove(&held.sandbox(&Arc::new(pod.clone()))), |_| {
@@ -291,7 +291,7 @@ impl<R: Runtime> Shared<R> {
         }
         let is_deleted = held.life.end == Some(End::Deleted) && held.life.is_removed();
         let has_finalizers = pod.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty());
-        // A pod that is about to be gone needs no status, unless somebody holds on to it.
+        // A pod that is about to be gone needs no status, unless a finalizer holds it.
         if !is_deleted || has_finalizers {
             let version = pod.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
             if version.is_some_and(|version: u64| version < held.written) {

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_do_not_fit_are_refused_in_the_kubelets_words() {
+    fn refusals_of_pods_are_in_the_kubelets_words() {
         check(asking("2"), &[], Ok(()));
         let message = "OutOfcpu: Node didn't have enough resource: cpu, requested: 2000, used: 500, capacity: 2000";
         check(asking("2"), &[("cpu", 500)], Err(message));

@@ -291,7 +291,7 @@ impl PodLife {
         self.end = Some(End::Deleted);
     }
 
-    /// Somebody said that the pod has ended: nothing of it is to run any more.
+    /// Another component said that the pod has ended: nothing of it is to run any more.
     pub(crate) fn finish(&mut self, spec: &PodSpec) {
         if self.end.is_none() {
             self.end = Some(End::Finished);

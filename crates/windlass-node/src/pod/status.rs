@@ -101,7 +101,7 @@ pub(crate) fn status(pod: &Pod, spec: &PodSpec, life: &PodLife, place: Place<'_>
     }
 }
 
-/// A container of a pod that is over and that nobody has seen end.
+/// A container of a pod that is over and whose end was not seen.
 fn located(status: &mut ContainerStatus) {
     let state = status.state.get_or_insert_default();
     if state.terminated.is_none() {

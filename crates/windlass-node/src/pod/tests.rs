@@ -360,7 +360,7 @@ fn init_containers_run_one_after_the_other() {
 }
 
 #[test]
-fn a_failed_init_container_fails_a_pod_that_does_not_restart() {
+fn a_failed_init_container_fails_an_unrestarted_pod() {
     let mut world = World::new(json!({
         "restartPolicy": "Never",
         "initContainers": [{ "name": "a", "image": "i" }],

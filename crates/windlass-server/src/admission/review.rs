@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_that_does_not_say_so_is_refused_after_its_uid() {
+    fn reviews_without_a_verdict_are_refused() {
         let failure = |answer: Value| {
             let response = decode(Version::V1, &answer).expect("decodes");
             verify(Version::V1, "u", false, &answer, response).expect_err("is refused")

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_name_somebody_else() {
+    fn headers_name_another_user() {
         let headers = [("impersonate-user", "jane"), ("impersonate-extra-a%2fb", "1")];
         let jane = read(&headers, Mode::Legacy).expect("read").expect("there");
         assert_eq!((jane.name.as_str(), jane.groups), ("jane", vec!["system:authenticated".to_owned()]));

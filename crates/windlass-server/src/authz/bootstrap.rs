@@ -69,7 +69,7 @@ pub(crate) async fn ensure_defaults(api: &Api) -> Result<(), StoreError> {
         if writes.is_empty() {
             return Ok(());
         }
-        // What was deleted is made anew in the next round. A conflict means that somebody else is at it.
+        // What was deleted is made anew in the next round. A conflict means that another client writes it.
         let again = writes.iter().any(|write| matches!(write, Write::Delete { .. }));
         if matches!(api.store.txn(writes).await?, TxnResult::Committed { .. }) && !again {
             return Ok(());

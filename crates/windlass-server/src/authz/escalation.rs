@@ -1,4 +1,4 @@
-//! Nobody gives away more than they have: checks on writes of roles and bindings.
+//! No user gives away more than they have: checks on writes of roles and bindings.
 //!
 //! As upstream's `pkg/registry/rbac`: a role may hold what its writer may do, unless the writer may
 //! `escalate` it; a binding may refer to a role whose rules its writer holds, or that they may `bind`.

@@ -136,7 +136,7 @@ async fn clients_that_disconnect_give_back_their_seat() {
 
 /// The promise of fairness: a user that keeps everything full is rejected, another user is served next.
 #[tokio::test]
-async fn a_user_at_full_load_does_not_keep_another_from_its_turn() {
+async fn a_busy_user_does_not_block_another() {
     let control = control(4, Some((64, 6, 20)));
     let mut running = Vec::new();
     let mut waiting = Vec::new();

@@ -132,9 +132,15 @@ fn names_of_tests_are_short() {
             let files = if directory.is_dir() { source::files(&directory) } else { BTreeMap::new() };
             for text in files.values() {
                 let functions = text.split("fn ").skip(1).map(|after| after.split(['(', '<']).next().unwrap());
-                let long: Vec<&str> =
-                    functions.filter(|function| function.len() > 60 && !function.contains(' ')).collect();
-                assert!(long.is_empty(), "names of more than 60 characters in {}: {long:?}", directory.display());
+                let is_long = |function: &&str| {
+                    !function.contains(' ') && (function.len() > 60 || function.split('_').count() > 10)
+                };
+                let long: Vec<&str> = functions.filter(is_long).collect();
+                assert!(
+                    long.is_empty(),
+                    "names of more than 60 characters or 10 words in {}: {long:?}",
+                    directory.display()
+                );
             }
         }
     }

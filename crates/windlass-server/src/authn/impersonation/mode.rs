@@ -17,7 +17,7 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 /// From so many names on, the right to use any name is looked for first.
 const MANY: usize = 4;
 
-/// A way to be allowed to act as somebody.
+/// A way to be allowed to act as another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// As the node that the service account's pod runs on.

@@ -26,7 +26,7 @@ fn is_own(context: &Context) -> bool {
     &*context.served.kind == "SelfSubjectAccessReview"
 }
 
-/// Whether somebody may do what the review says.
+/// Whether the user may do what the review says.
 pub(super) async fn review(context: &Context, mut review: Value) -> Value {
     let own = is_own(context);
     let spec = review.at("spec");
