@@ -49,3 +49,8 @@ pub fn quote(text: &str) -> String {
     out.push('"');
     out
 }
+
+/// A list of strings as Go's `%q` prints it: `["a" "b"]`.
+pub fn quote_list(list: &[String]) -> String {
+    format!("[{}]", list.iter().map(|text| quote(text)).collect::<Vec<_>>().join(" "))
+}

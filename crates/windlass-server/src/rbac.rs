@@ -10,7 +10,7 @@ mod rules;
 
 pub(crate) use follow::Rbac;
 pub(crate) use policy::{Decision, Kind, Policy};
-pub(crate) use rules::{Rule, go_list, missing, uncovered};
+pub(crate) use rules::{Rule, missing, uncovered};
 
 /// The group of roles and bindings.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";

@@ -42,7 +42,7 @@ pub(super) async fn authenticate(api: &Api, token: &str, audiences: &[String]) -
         audiences.iter().filter(|audience| meant_for.contains(&audience.as_str())).cloned().collect();
     if accepted.is_empty() {
         let meant_for: Vec<String> = meant_for.into_iter().map(str::to_owned).collect();
-        let [meant_for, audiences] = [&*meant_for, audiences].map(crate::rbac::go_list);
+        let [meant_for, audiences] = [&*meant_for, audiences].map(crate::cel::go::quote_list);
         return Err(refuse(&format!("token audiences {meant_for} is invalid for the target audiences {audiences}")));
     }
     check_time(&claims, api.now().as_second()).map_err(refuse)?;

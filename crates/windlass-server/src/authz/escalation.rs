@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use super::decide;
 use crate::attributes::{Attributes, ResourceTarget, Target};
+use crate::cel::go::quote_list;
 use crate::context::Context;
 use crate::field::quote;
 use crate::object::{self, metadata_mut};
-use crate::rbac::{Decision, GROUP, Rule, go_list, missing};
+use crate::rbac::{Decision, GROUP, Rule, missing};
 use crate::status::Status;
 use crate::validation::access::Access as _;
 
@@ -92,7 +93,7 @@ fn held(context: &Context, object: &Value, rules: &[Rule]) -> Result<(), Status>
     let mut why = format!(
         "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         quote(&user.name),
-        go_list(&user.groups),
+        quote_list(&user.groups),
         missing.join("\n")
     );
     if !unresolved.is_empty() {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::attributes::{ResourceTarget, Target};
-use crate::field::quote;
+use crate::cel::go::quote_list;
 use crate::validation::access::Access as _;
 
 /// One rule of a role.
@@ -127,15 +127,12 @@ impl std::fmt::Display for Rule {
             ("ResourceNames", &self.names),
             ("Verbs", &self.verbs),
         ];
-        let shown =
-            parts.iter().filter(|(_, list)| !list.is_empty()).map(|(name, list)| format!("{name}:{}", go_list(list)));
+        let shown = parts
+            .iter()
+            .filter(|(_, list)| !list.is_empty())
+            .map(|(name, list)| format!("{name}:{}", quote_list(list)));
         write!(f, "{{{}}}", shown.collect::<Vec<_>>().join(", "))
     }
-}
-
-/// A list as Go's `%q` prints it: `["a" "b"]`.
-pub(crate) fn go_list(list: &[String]) -> String {
-    format!("[{}]", list.iter().map(|text| quote(text)).collect::<Vec<_>>().join(" "))
 }
 
 /// The parts of `wanted` that `owned` does not cover, as messages show them, in order.
