@@ -76,7 +76,7 @@ use fields::Trie;
 use managers::{Entry, Managers, Operation};
 use shape::Shape;
 
-/// Metadata that nobody owns.
+/// Metadata that no manager owns.
 static NEVER_OWNED: LazyLock<Trie> = LazyLock::new(|| {
     let metadata = [
         "clusterName",
@@ -100,7 +100,7 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 const OWNERS: &str = "managedFields";
 
-/// Who writes, and through which endpoint.
+/// The manager that writes, and through which endpoint.
 #[derive(Clone, Copy)]
 pub struct Manager<'a> {
     /// `fieldManager`, or what upstream derives from the user agent; empty reads as `unknown`.

@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use http::StatusCode;
 use serde_json::Value;
 use windlass_cel::go::float;
+pub use windlass_cel::go::type_of as go_type;
 
 use crate::status::{Details, Status};
 
@@ -27,19 +28,6 @@ fn does_not_apply() -> Status {
     let mut status = Status::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
     status.details = Some(Box::<Details>::default());
     status
-}
-
-/// The Go type a JSON value decodes to, as `%T` prints it.
-pub fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }
 
 /// A value as Go's `%v` prints it: `map[a:1 b:[x y]]`.

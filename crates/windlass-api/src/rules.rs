@@ -206,7 +206,7 @@ impl Rules {
         growth
     }
 
-    /// How long checking a value may take if nobody looks which of its properties are large.
+    /// How long checking a value may take without a look at which of its properties are large.
     fn growth_in_all(&self) -> Growth {
         let mut growth = self.growth;
         self.properties.values().for_each(|below| growth.join(&below.growth_in_all()));

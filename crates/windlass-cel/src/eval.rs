@@ -414,7 +414,7 @@ impl<'a, 'v> Evaluator<'a, 'v> {
             },
         };
         self.charge(1)?;
-        // As for lists, nobody but this holds the map now. If inserting fails the loop has no use for it any more.
+        // As for lists, nothing but this holds the map now. If inserting fails the loop has no use for it any more.
         self.locals[slot] = Slot::Known(Ok(Value::Null));
         let Value::Map(mut map @ Map::Made(_)) = before? else { return Err(Error::no_overload()) };
         if let Map::Made(made) = &map {

@@ -5,10 +5,25 @@
 
 use std::fmt::Write as _;
 
+use serde_json::Value;
+
 pub mod base64;
 pub mod duration;
 pub mod float;
 pub mod quantity;
+
+/// The Go type that a JSON value decodes to, as `%T` prints it.
+pub fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
 
 /// A string as Go's `%q` prints it.
 pub fn quote(text: &str) -> String {
@@ -33,4 +48,9 @@ pub fn quote(text: &str) -> String {
     }
     out.push('"');
     out
+}
+
+/// A list of strings as Go's `%q` prints it: `["a" "b"]`.
+pub fn quote_list(list: &[String]) -> String {
+    format!("[{}]", list.iter().map(|text| quote(text)).collect::<Vec<_>>().join(" "))
 }

@@ -15,7 +15,7 @@ use crate::pattern;
 const LONG: f64 = 1_000_000.0;
 /// The size of a value that holds nothing else.
 const NODE: usize = 8;
-/// Degrees of a polynomial: nobody gets further within a budget.
+/// Degrees of a polynomial: no expression gets further within its budget.
 const DEGREES: usize = 8;
 /// One step of an evaluation.
 const STEP: f64 = 50.0;

@@ -172,7 +172,7 @@ impl ast::Visitor for TooOften {
 #[derive(Clone)]
 struct Rest<'s> {
     chars: Chars<'s>,
-    /// Whether there may be a `:]` in it. Where there is none there never will be, and nobody looks again.
+    /// Whether there may be a `:]` in it. Where there is none there never will be, and it is not looked for again.
     closes_posix: bool,
 }
 
@@ -285,7 +285,7 @@ fn named_group(p: bool, rest: &mut Rest<'_>, out: &mut String) -> Result<(), Str
         return Err(format!("error parsing regexp: invalid named capture: `{start}{name}>`"));
     }
     rest.skip(name.len() + 1);
-    // Nobody asks for names, and in Go several groups may have the same one.
+    // Names are not asked for, and in Go several groups may have the same one.
     out.push('(');
     Ok(())
 }

@@ -174,7 +174,7 @@ impl Type {
     }
 
     /// The type as messages show it. `own` is the name of the type the expression is about, which
-    /// is shown as one nobody can rely on.
+    /// is shown as one that cannot be relied on.
     pub fn display(&self, own: &str) -> String {
         let mut out = String::new();
         self.write(own, &mut out);

@@ -13,8 +13,7 @@ use super::ast::Const;
 use super::escape::{escape, unescape};
 use super::opaque::{Cidr, NamedFormat, Quantity, Semver, Url, ip};
 use super::time::{self, Timestamp};
-use crate::go::duration;
-use crate::go::quote;
+use crate::go::{self, duration, quote};
 pub use crate::shape::Shape;
 use crate::shape::{JsonType, ListType};
 
@@ -237,7 +236,7 @@ pub fn adapt<'a>(json: &'a Json, shape: Shape<'a>) -> Outcome<'a> {
 }
 
 fn unexpected(expected: &str, json: &Json) -> Error {
-    Error::new(format!("invalid data, expected {expected}, got {}", go_type(json)))
+    Error::new(format!("invalid data, expected {expected}, got {}", go::type_of(json)))
 }
 
 fn object<'a>(json: &'a Json, shape: Shape<'a>) -> Outcome<'a> {
@@ -278,19 +277,6 @@ fn dynamic(json: &Json) -> Value<'_> {
         Json::String(text) => Value::String(Text::Borrowed(text)),
         Json::Array(items) => Value::List(List::Json(items, Shape::Dynamic)),
         Json::Object(map) => Value::Map(Map::Json(map, Shape::Dynamic)),
-    }
-}
-
-/// What Go calls the type of a JSON value.
-fn go_type(json: &Json) -> &'static str {
-    match json {
-        Json::Null => "<nil>",
-        Json::Bool(_) => "bool",
-        Json::Number(number) if number.is_i64() => "int64",
-        Json::Number(_) => "float64",
-        Json::String(_) => "string",
-        Json::Array(_) => "[]interface {}",
-        Json::Object(_) => "map[string]interface {}",
     }
 }
 

@@ -3,6 +3,7 @@
 mod against;
 mod dev;
 mod generate;
+mod image;
 mod nodes;
 mod project;
 mod rbac;
@@ -17,11 +18,11 @@ use clap::{Parser, Subcommand, ValueEnum};
 use windlass_cluster::AdmissionPlugin;
 
 pub(crate) use against::{
-    Apply, Bundle, BundleCleanup, BundleRun, Deploy, Image, ImageBuild, ImageList, ImageLoad, ImageRemove, Install,
-    Operator, Run, Target, Undeploy, Uninstall,
+    Apply, Bundle, BundleCleanup, BundleRun, Deploy, Install, Operator, Run, Target, Undeploy, Uninstall,
 };
 pub(crate) use dev::{Dev, Doctor, Guard, Test};
 pub(crate) use generate::{Generate, GenerateClient, GenerateTypes};
+pub(crate) use image::{Image, ImageBuild, ImageList, ImageLoad, ImageRemove, USER};
 pub(crate) use nodes::{Nodes, NodesAdd, NodesList, NodesRemove};
 pub(crate) use project::{
     Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteClient, DeleteWebhook, Edit, ExternalApi, Init,
@@ -51,7 +52,7 @@ pub(crate) enum Command {
     Delete(Delete),
     /// Change the settings of a project
     Edit(Edit),
-    /// Generate Rust: types of somebody else's kinds, clients of your own
+    /// Generate Rust: types of other operators' kinds, clients of your own
     #[command(subcommand)]
     Generate(Generate),
     /// Bring a project's files to what this version generates, and keep your changes
@@ -448,7 +449,15 @@ fn parse_namespace(text: &str) -> Result<String, String> {
 /// The name of an image. A digest may follow: an image that is not built here has one.
 fn parse_image(text: &str) -> Result<String, String> {
     let name = text.split_once('@').map_or(text, |(name, _)| name);
-    name.parse::<crate::image::Reference>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+    name.parse::<windlass_image::Reference>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// A label: NAME=VALUE.
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("use NAME=VALUE".to_owned()),
+    }
 }
 
 /// One line of text, without space around it: files have none at the ends of their lines.

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
+use windlass_image::Reference;
 use windlass_scaffold::Project;
 
 use crate::against::definitions::is_definition;
 use crate::against::target::Target;
 use crate::against::{self, apply, documents, made, remove, report, rollout};
-use crate::args::{Deploy, Undeploy};
-use crate::image::{self, Reference};
-use crate::{operator, output, project, uninstall};
+use crate::args::{Deploy, USER, Undeploy};
+use crate::{image, operator, output, project, uninstall};
 
 /// What generated manifests call the operator's image.
 const PLACEHOLDER: &str = "controller:latest";
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
     if !args.skip_build {
         let program = operator::release(&args.operator)?;
         manifests(&root, &program)?;
-        let settings = image::Settings { entrypoint: None, user: image::USER.into(), labels: Vec::new(), base: None };
+        let settings = image::Settings { entrypoint: None, user: USER.into(), labels: Vec::new(), base: None };
         image = Some(image::build(&program, &settings)?);
     }
     if let (Some(image), None) = (&image, &reference) {
@@ -180,7 +180,7 @@ fn manifests(root: &Path, program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What an image is called that nobody has given a name: by its project, so that projects do not replace each other's, and
+/// What an image is called that has not been given a name: by its project, so that projects do not replace each other's, and
 /// by its content.
 fn own_name(root: &Path, image: &image::Built) -> Result<Reference> {
     let text = std::fs::read_to_string(root.join("PROJECT"));

@@ -477,7 +477,7 @@ impl<'a> Loop<'a> {
                 biased;
                 () = &mut stopped => return,
                 _ = signals.recv() => return,
-                // The operator's last lines; if nobody took them it would wait.
+                // The operator's last lines; if they were not read it would wait.
                 Some(input) = inputs.recv() => if let Input::Log { line: Line::Text { level, text }, .. } = input {
                     self.tell(&Told::Log { level, text });
                 },

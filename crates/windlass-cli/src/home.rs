@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::{kubeconfig, private};
+use crate::{kubeconfig_file, private};
 
 /// The directory of one cluster.
 pub(crate) struct Home {
@@ -29,7 +29,7 @@ pub(crate) struct Home {
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Run {
     pub pid: i32,
-    /// Where it serves; not known of every cluster that nobody recorded.
+    /// Where it serves; not known of every cluster that was not recorded.
     pub server: Option<String>,
     pub ephemeral: bool,
     /// Where its kubeconfig went, if not into the user's own.
@@ -39,7 +39,7 @@ pub(crate) struct Run {
     pub previous_context: Option<String>,
     /// What else of the user's kubeconfig was replaced.
     #[serde(default)]
-    pub replaced: kubeconfig::Replaced,
+    pub replaced: kubeconfig_file::Replaced,
 }
 
 impl Run {
@@ -169,7 +169,7 @@ impl Home {
         self.started().filter(Run::runs).or_else(|| self.unrecorded())
     }
 
-    /// A cluster that runs and that nobody recorded, such as one in the foreground: its store says which process has it
+    /// A cluster that runs and was not recorded, such as one in the foreground: its store says which process has it
     /// open.
     fn unrecorded(&self) -> Option<Run> {
         let lock = self.data().join("store").join("LOCK");
@@ -188,7 +188,7 @@ impl Home {
         if written(&self.kubeconfig())? < written(lock)? {
             return None;
         }
-        let config = kubeconfig::read(&self.kubeconfig()).ok()?;
+        let config = kubeconfig_file::read(&self.kubeconfig()).ok()?;
         config["clusters"][0]["cluster"]["server"].as_str().map(str::to_owned)
     }
 

@@ -16,14 +16,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
-use windlass_image::Store;
+use windlass_image::{Reference, Store};
 
 use crate::against;
 use crate::args::{Image, ImageBuild};
 use crate::output;
 
 pub(crate) use layout::Image as Built;
-pub(crate) use windlass_image::Reference;
 
 pub(crate) fn run(args: &Image) -> Result<ExitCode> {
     match args {
@@ -86,31 +85,6 @@ pub(crate) struct Settings {
     pub labels: Vec<(String, String)>,
     /// The image to build on: an OCI layout, or the name of an image with its registry.
     pub base: Option<PathBuf>,
-}
-
-/// The user of images that `deploy` makes, and of all others unless they say more.
-pub(crate) const USER: &str = "65532:65532";
-
-/// A user by number that is not root: the kubelet starts no other with `runAsNonRoot`, which generated manifests have.
-pub(crate) fn parse_user(text: &str) -> Result<String, String> {
-    let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
-    let number = |text: &str| text.parse::<u32>().ok().filter(|_| text.chars().all(|c| c.is_ascii_digit()));
-    let why = "generated manifests have runAsNonRoot, and with it the kubelet starts no container whose user";
-    match (number(user), group.map(number)) {
-        (Some(0), _) => Err(format!("{why} is root: use another number, such as {USER}")),
-        (Some(_), None | Some(Some(_))) => Ok(text.to_owned()),
-        (None, _) if user == "root" => Err(format!("{why} is root: use a number, such as {USER}")),
-        (None, _) => Err(format!("{why} is not a number: use UID or UID:GID, such as {USER}")),
-        (_, Some(None)) => Err(format!("the group is a number: use UID:GID, such as {USER}")),
-    }
-}
-
-/// A label: NAME=VALUE.
-pub(crate) fn parse_label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("use NAME=VALUE".to_owned()),
-    }
 }
 
 /// Builds the image of a program or of a directory.

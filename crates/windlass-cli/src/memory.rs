@@ -60,7 +60,7 @@ pub(crate) fn let_go_of_the_start() {
         let (Some(start), Some(end)) = (at(start), at(end)) else { continue };
         if file.is_some_and(|file| program.as_os_str() == file) {
             let start = std::ptr::with_exposed_provenance_mut(start);
-            // SAFETY: code is mapped from the program's file and nobody writes to it, so what is there afterwards is
+            // SAFETY: code is mapped from the program's file and is not written to, so what is there afterwards is
             // what was there before. If the kernel refuses, all stays as it is.
             let _ = unsafe { rustix::mm::madvise(start, end - start.addr(), rustix::mm::Advice::LinuxDontNeed) };
         }

@@ -27,7 +27,7 @@ pub(crate) fn line(text: impl std::fmt::Display) {
     let mut stdout = std::io::stdout().lock();
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
         Ok(()) => {}
-        // Whoever read this has read enough; what is being done goes on.
+        // The reader has read enough; what is being done goes on.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         Err(error) => {
             if !LOST.swap(true, Ordering::Relaxed) {
@@ -37,7 +37,7 @@ pub(crate) fn line(text: impl std::fmt::Display) {
     }
 }
 
-/// Whether all that was said reached standard output, or nobody wanted to read it.
+/// Whether all that was said reached standard output, or its reader went away.
 pub(crate) fn complete() -> bool {
     !LOST.load(Ordering::Relaxed)
 }
@@ -69,7 +69,7 @@ pub(crate) fn error(error: &anyhow::Error) {
     note(format_args!("{on}error:{off} {}", with_causes(error)));
 }
 
-/// A line beside the result. Where it cannot be written, there is nobody to tell.
+/// A line beside the result. Where it cannot be written, that cannot be reported either.
 pub(crate) fn note(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -18,7 +18,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut file = tempfile::Builder::new().prefix(".windlass-").tempfile_in(dir)?;
     file.as_file_mut().write_all(text.as_bytes())?;
     if let Ok(there) = std::fs::metadata(path) {
-        // A file that root edits for a user stays the user's. Nobody else may give files away, nor needs to.
+        // A file that root edits for a user stays the user's. Other users may not give files away, nor needs to.
         let _ = fchown(file.as_file(), Some(there.uid()), Some(there.gid()));
     }
     file.as_file().sync_all()?;

@@ -190,7 +190,7 @@ impl Seen {
             return;
         }
         self.is_known = true;
-        // Before it is answered nobody knows whether a request was allowed.
+        // Before it is answered it is not known whether a request was allowed.
         if event.stage != "RequestReceived" && event.is_allowed() {
             self.allow(&event);
         }

@@ -65,7 +65,7 @@ impl Signals {
         }
     }
 
-    /// One that came while nobody waited.
+    /// One that came while the process did not wait for any.
     pub(crate) async fn pending(&mut self) -> Option<u8> {
         // Lets the runtime see what the system has delivered.
         tokio::task::yield_now().await;
@@ -87,7 +87,7 @@ async fn caught(signal: &mut Option<Signal>) {
     }
 }
 
-/// Whether whoever started this process asked that it survives the terminal.
+/// Whether this process was started to survive its terminal.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::args::{ListFormat, Status};
 use crate::home::Home;
-use crate::kubeconfig::{self, ELSEWHERE};
-use crate::output;
+use crate::kubeconfig::ELSEWHERE;
+use crate::{kubeconfig_file, output};
 
 pub(crate) fn run(args: &Status) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
@@ -31,8 +31,8 @@ pub(crate) fn run(args: &Status) -> Result<ExitCode> {
         None => Err(anyhow!(ELSEWHERE)),
     };
     let healthy = version.is_ok();
-    // One in the foreground is in nobody's kubeconfig.
-    let context = Some(home.context()).filter(|context| kubeconfig::names(context).unwrap_or(false));
+    // One in the foreground is in no user's kubeconfig.
+    let context = Some(home.context()).filter(|context| kubeconfig_file::names(context).unwrap_or(false));
     let document = json!({
         "name": home.name, "running": true, "healthy": healthy, "server": run.server, "pid": run.pid,
         "ephemeral": run.ephemeral, "context": context, "version": version.as_ref().ok(),

@@ -23,7 +23,7 @@ use windlass_server::depth;
 use crate::args::{Admission, Audit, FlowControl, Up};
 use crate::home::Home;
 use crate::signals::Signals;
-use crate::{kubeconfig, logging, memory, open_files, output};
+use crate::{kubeconfig_file, logging, memory, open_files, output};
 use starter::Starter;
 
 /// Any free port of this machine alone.
@@ -96,7 +96,7 @@ async fn foreground(
     }
     let started = tokio::select! {
         cluster = builder.start() => cluster.map(Some),
-        // Nobody has been told of it, and what it has written so far is as good as after a crash.
+        // No client has been told of it, and what it has written so far is as good as after a crash.
         _ = signals.recv() => Ok(None),
         () = starter.gone() => Ok(None),
     };
@@ -130,7 +130,7 @@ async fn foreground(
         home.create()?;
         home.kubeconfig()
     };
-    kubeconfig::write(&file, &config)?;
+    kubeconfig_file::write(&file, &config)?;
     if let Some(recovery) = cluster.recovery().filter(|recovery| recovery.truncated_bytes > 0) {
         tracing::warn!(bytes = recovery.truncated_bytes, "an unfinished write was cut off the end of the log");
     }

@@ -245,7 +245,7 @@ fn terminal(columns: u16) -> (File, tokio::task::JoinHandle<String>) {
     rustix::termios::tcsetwinsize(&terminal, size).unwrap();
     let written = tokio::task::spawn_blocking(move || {
         let mut written = Vec::new();
-        // On Linux, reading what nobody can write to any more is an error, not an end.
+        // On Linux, reading what cannot be written to any more is an error, not an end.
         let _ = File::from(controller).read_to_end(&mut written);
         String::from_utf8(written).unwrap()
     });

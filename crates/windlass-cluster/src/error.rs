@@ -27,7 +27,7 @@ pub enum ClusterError {
         /// Why.
         source: std::io::Error,
     },
-    /// Somebody else could change what is in a directory of the cluster.
+    /// Other users could change what is in a directory of the cluster.
     #[error("the directory {path} cannot be used: {problem}")]
     Unsafe {
         /// The directory.

@@ -1,4 +1,4 @@
-//! The directories that hold keys and secrets: nobody else may write there.
+//! The directories that hold keys and secrets: no other user may write there.
 //!
 //! A user who could replace the certificate authority, or the store, would be an administrator of the cluster. So a
 //! directory that others may write to, or that belongs to another user, is refused. Keys that others may read are closed.
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_others_may_write_is_refused_with_the_remedy() {
+    fn shared_directories_are_refused_with_a_remedy() {
         let check = |mode: u32, owner: u32, expected: Option<&str>| {
             assert_eq!(problem(mode, owner, Some(1000)).as_deref(), expected, "{mode:o} {owner}");
         };

@@ -2,7 +2,7 @@
 //!
 //! It sets up what the containers share, listens, and then only reacts: to requests, to output of containers, and to
 //! processes that end. It never waits for a container or a client: descriptors do not block, a client that does not read is
-//! cut off, and output that nobody attached to is only written to the log.
+//! cut off, and output without a client is only written to the log.
 
 mod containers;
 mod files;
@@ -314,7 +314,7 @@ impl Parent {
         started.map(|container| container.state(self.ended.get(&container.name))).collect()
     }
 
-    /// Writes down what runs, for a runtime that finds nobody to ask.
+    /// Writes down what runs, for a runtime that finds no parent to ask.
     fn save(&self) {
         let Ok(text) = serde_json::to_vec(&self.state()) else { return };
         let aside = self.dir.0.join("state.new");

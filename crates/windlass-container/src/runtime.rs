@@ -213,7 +213,7 @@ impl Containers {
             handle.rejoin_network(&self.inner).await;
             found
         } else {
-            // Nobody is there: what ran is gone, or is killed now.
+            // The parent is gone: what ran is gone, too, or is killed now.
             let text = std::fs::read(dir.state()).unwrap_or_default();
             let mut found: Vec<ContainerState> = serde_json::from_slice(&text).unwrap_or_default();
             for state in &mut found {

@@ -209,7 +209,7 @@ fn become_keeper(dir: &Path) -> io::Result<OwnedFd> {
     wire::listen(dir)
 }
 
-/// Puts this process into a new user namespace, in which nobody exists yet.
+/// Puts this process into a new user namespace, in which no user exists yet.
 fn make() -> io::Result<()> {
     unshare(UnshareFlags::NEWUSER)?;
     // Other processes open files of this one, which the change of the user forbids otherwise.

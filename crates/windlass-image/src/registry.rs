@@ -328,7 +328,7 @@ fn remedy(reason: &str) -> &'static str {
     }
 }
 
-/// Whether a host, perhaps with a port, is this machine: what is sent there is seen by nobody else.
+/// Whether a host, perhaps with a port, is this machine: what is sent there is seen by no other machine.
 fn is_local(host: &str) -> bool {
     let bare = host.parse::<std::net::IpAddr>().is_ok();
     let name = if bare { host } else { host.rsplit_once(':').map_or(host, |(name, _)| name) };

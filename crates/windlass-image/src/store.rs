@@ -345,7 +345,7 @@ impl Store {
         Ok(collected)
     }
 
-    /// Whether somebody holds the lock of unpacked files.
+    /// Whether a process holds the lock of unpacked files.
     fn is_used(&self, root: &str) -> bool {
         let Ok(dir) = File::open(self.dir.join("roots").join(root)) else { return false };
         flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err()

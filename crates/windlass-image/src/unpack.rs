@@ -308,7 +308,7 @@ impl Unpacker {
             exists(fchown(file, Some(Uid::from_raw(entry.uid)), Some(Gid::from_raw(entry.gid))))?;
             return fchmod(file, Mode::from_raw_mode(entry.mode));
         }
-        // The store must be able to read and to delete what it has, and there is nobody else to set an owner for.
+        // The store must be able to read and to delete what it has, and there is no other user to set an owner for.
         let more = if entry.kind == EntryKind::Directory { 0o700 } else { 0o400 };
         fchmod(file, Mode::from_raw_mode(entry.mode & 0o777 | more))
     }

@@ -234,7 +234,7 @@ impl CustomVersion {
         self.slot.get()
     }
 
-    /// Whether checking an object may take long. Nobody knows before the first one has been checked.
+    /// Whether checking an object may take long. That is not known before the first one has been checked.
     fn is_long(&self, object: &Value, old: Option<&Value>) -> bool {
         let Some(compiled) = self.slot.peek() else { return true };
         let Some(growth) = compiled.known_growth() else { return true };

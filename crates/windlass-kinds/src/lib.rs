@@ -42,4 +42,4 @@ pub mod table;
 pub mod version;
 
 mod builtin;
-pub use builtin::strategy_of;
+pub use builtin::{BuiltinKind, builtin_kind, strategy_of};

@@ -17,7 +17,6 @@ use serde_json::Value;
 
 use crate::field::FieldErrors;
 use crate::validation::access::AccessMut;
-use crate::validation::metadata::Rules;
 pub use crate::validation::names::NameRule;
 
 pub(crate) mod admission_policy;
@@ -32,6 +31,7 @@ pub mod devices;
 pub mod disruption;
 pub mod endpoints;
 pub mod event;
+mod flag;
 pub mod flow_control;
 pub mod job;
 pub mod lease;
@@ -54,7 +54,9 @@ pub mod storage;
 pub mod webhook;
 mod workload;
 
-/// A CEL expression inside an object, for whoever compiles it.
+pub use flag::{Flag, Flags};
+
+/// A CEL expression inside an object, which is to be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expression {
     /// Where it is, as errors name it.
@@ -95,47 +97,6 @@ pub enum ExpressionKind {
 /// Behaviour of a built-in kind. Every method has the default that suits a kind whose schema has a
 /// spec and a status, where only controllers write the status.
 pub trait Strategy: Send + Sync + 'static {
-    /// Which names are allowed. Asked on create.
-    fn name_rule(&self) -> NameRule {
-        NameRule::Subdomain
-    }
-
-    /// Whether a finalizer without a domain must be one of Kubernetes' own. Asked on every write.
-    fn standard_finalizers(&self) -> bool {
-        true
-    }
-
-    /// Whether PUT on a missing object creates it.
-    fn create_on_update(&self) -> bool {
-        false
-    }
-
-    /// Whether an update without resourceVersion is allowed.
-    fn unconditional_update(&self) -> bool {
-        true
-    }
-
-    /// Whether the kind counts spec changes in `metadata.generation`.
-    fn has_generation(&self) -> bool {
-        false
-    }
-
-    /// Fields of the main resource that a client cannot set, so that server-side apply does not
-    /// record them as owned.
-    fn reset_fields(&self) -> &'static [&'static str] {
-        &["status"]
-    }
-
-    /// The same for `/status`.
-    fn status_reset_fields(&self) -> &'static [&'static str] {
-        &["spec"]
-    }
-
-    /// Whether deleting an object leaves its dependents alone when the client does not say.
-    fn orphans_dependents(&self) -> bool {
-        false
-    }
-
     /// What a client that does not say hears about that.
     fn orphaning_warning(&self) -> Option<&'static str> {
         None
@@ -169,7 +130,7 @@ pub trait Strategy: Send + Sync + 'static {
     }
 
     /// Whether the change from `old` to `object` counts as a change of the desired state. Only asked
-    /// when [`has_generation`](Self::has_generation), after `prepare_update`.
+    /// of kinds with [`Flag::Generation`], after `prepare_update`.
     fn desired_state_changed(&self, object: &Value, old: &Value) -> bool {
         !crate::validation::access::semantically_equal(
             object.get("spec").unwrap_or(&Value::Null),
@@ -273,11 +234,6 @@ pub trait Strategy: Send + Sync + 'static {
     }
 }
 
-/// What a kind's strategy asks of metadata.
-pub fn metadata_rules(strategy: &dyn Strategy, namespaced: bool) -> Rules {
-    Rules { namespaced, name: strategy.name_rule(), standard_finalizers: strategy.standard_finalizers() }
-}
-
 /// A kind with a schema and nothing else, not even a status of its own: what is written is what is
 /// stored.
 pub struct Plain;
@@ -286,10 +242,6 @@ impl Strategy for Plain {
     fn prepare_create(&self, _object: &mut Value) {}
 
     fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
-
-    fn reset_fields(&self) -> &'static [&'static str] {
-        &[]
-    }
 }
 
 /// A built-in kind with a schema and the behaviour most kinds have: only controllers write the status.

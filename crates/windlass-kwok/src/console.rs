@@ -4,7 +4,7 @@
 //! An object in a pod's namespace with the pod's name comes first, then those for the whole cluster that select the pod. A
 //! pod without any is answered for by the simulation.
 //!
-//! These objects reach files and programs of the machine, with the rights of the process that runs the cluster: whoever may
+//! These objects reach files and programs of the machine, with the rights of the process that runs the cluster: a user who may
 //! create them may do the same.
 
 mod log_file;

@@ -123,7 +123,7 @@ impl<K: Object + Serialize> Reconcile<K> for Player {
         let subject = acting::Subject::new(&self.resource, &key, json, pod);
         let now = Instant::now();
         let Some((stage, at)) = self.next(&key, &subject, &stages, now) else {
-            // Nothing would ever end a pod that nobody else runs.
+            // Nothing would ever end a pod that no other component runs.
             if is_led_pod && pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()) {
                 self.actor.delete(&subject).await?;
             }

@@ -87,7 +87,7 @@ pub struct Patch {
     pub content_type: &'static str,
     /// The patch.
     pub body: Value,
-    /// As whom; as the controller itself if there is nobody.
+    /// As whom; as the controller itself if no user is named.
     pub as_user: Option<String>,
 }
 

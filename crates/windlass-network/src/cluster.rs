@@ -270,7 +270,7 @@ pub fn leftovers(directory: &Path, name: &str) -> Result<Vec<Leftover>, NetworkE
     Ok(found)
 }
 
-/// Removes everything of a cluster's network, whoever made it: processes that are still in its namespaces lose their links.
+/// Removes everything of a cluster's network, also what another process has made: processes that are still in its namespaces lose their links.
 pub fn remove(directory: &Path, name: &str) -> Result<(), NetworkError> {
     check_name(name)?;
     let paths = Paths::new(directory, name);

@@ -148,7 +148,7 @@ mod tests {
         let mut again = Balancers::new("dev");
         assert_eq!(again.give(&name(1), Some(first.into())), first);
         assert_ne!(again.give(&name(0), Some(first.into())), first);
-        // An address of somebody else's range is not taken over.
+        // An address of another range is not taken over.
         assert_ne!(again.give(&name(2), Some(Ipv4Addr::LOCALHOST.into())), Ipv4Addr::LOCALHOST);
         assert!(again.take(&name(2)) && !again.take(&name(2)));
     }

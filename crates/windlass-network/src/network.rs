@@ -501,7 +501,7 @@ async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartE
     listener.map(Some).map_err(|source| StartError::Listen { address, source })
 }
 
-/// The Service of the cluster's DNS and the IngressClass, so that users see them and nobody else gets the address.
+/// The Service of the cluster's DNS and the IngressClass, so that users see them and no other Service gets the address.
 async fn ensure_objects(client: &CachedClient, options: &NetworkOptions) {
     let ports =
         json!([{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]);

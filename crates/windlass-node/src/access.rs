@@ -82,7 +82,7 @@ impl PodAccess {
         self.agent().ok()?.node_address(node)
     }
 
-    /// An address for a pod that the agent [leaves](crate::Agent::leave) to somebody else: always the same until it is
+    /// An address for a pod that the agent [leaves](crate::Agent::leave) to another component: always the same until it is
     /// [returned](Self::return_address).
     pub fn lend_address(&self, pod: &Pod) -> Option<IpAddr> {
         self.agent().ok()?.lend_address(pod)

@@ -29,7 +29,7 @@ use crate::api::Api;
 use crate::events::Reporter;
 use crate::network::{Ordinals, PodRange};
 use crate::pod::Observation;
-use crate::pod::admission::Resources;
+use crate::resources::Resources;
 use crate::runtime::{Runtime, RuntimeEvent};
 use crate::volumes::Reference;
 use pods::Held;
@@ -43,9 +43,9 @@ const NODE_WORKERS: usize = 64;
 /// The index of pods by the node that they are bound to.
 const NODE_INDEX: &str = "windlass-node/node";
 
-/// Decides which pods of its nodes an agent leaves to somebody else.
+/// Decides which pods of its nodes an agent leaves to another component.
 type Leaves = Box<dyn Fn(&Pod) -> bool + Send + Sync>;
-/// Decides of which nodes an agent leaves the conditions to somebody else.
+/// Decides of which nodes an agent leaves the conditions to another component.
 type LeavesConditions = Box<dyn Fn(&Node) -> bool + Send + Sync>;
 /// Decides which Nodes are an agent's.
 type Adopts = Box<dyn Fn(&Node) -> bool + Send + Sync>;
@@ -90,7 +90,7 @@ struct Shared<R> {
     adopts: Adopts,
     leaves: Option<Leaves>,
     leaves_conditions: Option<LeavesConditions>,
-    /// Addresses of pods that were left to somebody else.
+    /// Addresses of pods that were left to another component.
     lent: Mutex<HashMap<String, (Arc<NodeEntry>, IpAddr)>>,
     nodes: RwLock<HashMap<Arc<str>, Arc<NodeEntry>>>,
     ordinals: Mutex<Option<Ordinals>>,
@@ -168,13 +168,13 @@ impl<R: Runtime> Agent<R> {
         self
     }
 
-    /// Leaves pods that a function accepts to somebody else, who writes their status and ends them.
+    /// Leaves pods that a function accepts to another component, which writes their status and ends them.
     pub fn leave(mut self, leaves: impl Fn(&Pod) -> bool + Send + Sync + 'static) -> Self {
         self.leaves = Some(Box::new(leaves));
         self
     }
 
-    /// Leaves the conditions of nodes that a function accepts to somebody else, from when they have been Ready once. Leases
+    /// Leaves the conditions of nodes that a function accepts to another component, from when they have been Ready once. Leases
     /// are renewed nevertheless.
     pub fn leave_conditions(mut self, leaves: impl Fn(&Node) -> bool + Send + Sync + 'static) -> Self {
         self.leaves_conditions = Some(Box::new(leaves));

@@ -43,7 +43,7 @@ impl Reporter {
             return;
         }
         let container =
-            notice.container.zip(pod.spec.as_ref()).and_then(|(index, spec)| crate::pod::container(spec, index));
+            notice.container.zip(pod.spec.as_ref()).and_then(|(index, spec)| crate::containers::container(spec, index));
         let field_path = container.map(|(role, container)| {
             let list = match role {
                 Role::Main => "containers",

@@ -18,10 +18,12 @@ pub mod volumes;
 
 mod agent;
 mod api;
+mod containers;
 mod events;
 mod insecure_tls;
 mod network;
 mod pod;
+mod resources;
 
 use k8s_openapi::api::core::v1::Node;
 

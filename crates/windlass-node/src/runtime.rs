@@ -6,7 +6,6 @@
 //!
 //! A runtime knows neither the API server nor restart policies, back-off, conditions or phases.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,10 +14,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Secret};
+use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use k8s_openapi::jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use crate::containers::{Role, containers};
 use crate::volumes::Mounted;
 
 /// What carries out what the node agent decides: the [simulation](crate::simulation), or containers.
@@ -276,19 +276,6 @@ pub struct ContainerRef<'a> {
     pub pull_secrets: &'a [Arc<Secret>],
 }
 
-/// What a container is among those of its pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Runs to its end before the others start.
-    Init,
-    /// An init container with `restartPolicy: Always`: starts before the others, and runs beside them.
-    Sidecar,
-    /// One of `spec.containers`.
-    Main,
-    /// One of `spec.ephemeralContainers`: added to a pod that runs, and started once.
-    Ephemeral,
-}
-
 /// What a container uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
@@ -497,8 +484,3 @@ impl fmt::Debug for Session {
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
-
-/// The containers of a pod, the ephemeral ones as any others: the init containers first, the ephemeral containers last.
-pub fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Cow<'_, Container>)> {
-    crate::pod::containers(spec)
-}

@@ -57,7 +57,7 @@ impl std::fmt::Debug for Simulation {
     }
 }
 
-/// Answers for containers that are not there: what they write, what commands say, and who listens at their ports.
+/// Answers for containers that are not there: what they write, what commands say, and what listens at their ports.
 ///
 /// `None` leaves the answer to the simulation: no output, and no commands and ports.
 pub trait Console: Send + Sync + 'static {
@@ -251,8 +251,9 @@ impl Runtime for Simulation {
                 (None, None) => continue,
             };
             let since = since.map_or(now, |time| time.0);
-            let indexed =
-                crate::pod::containers(spec).enumerate().find(|(_, (_, container))| container.name == status.name);
+            let indexed = crate::containers::containers(spec)
+                .enumerate()
+                .find(|(_, (_, container))| container.name == status.name);
             let Some((index, (role, container))) = indexed else { continue };
             if exit.is_none() {
                 let container = ContainerRef {

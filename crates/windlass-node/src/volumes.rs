@@ -18,7 +18,8 @@ use k8s_openapi::api::core::v1::{
 };
 use windlass::quantity::Amount;
 
-use crate::pod::admission::{Resources, amounts};
+use crate::containers::containers;
+use crate::resources::{Resources, amounts};
 
 /// The volumes of a pod, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -296,7 +297,7 @@ fn downward_files(
 }
 
 fn container_named<'a>(spec: &'a PodSpec, name: &str) -> Result<Cow<'a, Container>, String> {
-    let mut all = crate::pod::containers(spec).map(|(_, container)| container);
+    let mut all = containers(spec).map(|(_, container)| container);
     all.find(|container| container.name == name).ok_or_else(|| format!("container {name} not found"))
 }
 

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_text_with_one_kind_of_line_ends_is_changed() {
+    fn mixed_line_ends_are_left_alone() {
         for (text, read) in
             [("a\r\nb\r\n", "a\nb\n"), ("a\nb\r\n", "a\nb\r\n"), ("a\r\nb", "a\nb"), ("a", "a"), ("", "")]
         {

@@ -1,6 +1,6 @@
 //! Counts of pods by node, kept up to date as pods come and go, so that no decision looks at every pod.
 //!
-//! A [`Groups`] entry counts the pods that somebody asked about: it is made when it is first asked for and forgotten when
+//! A [`Groups`] entry counts the pods that were asked about: it is made when it is first asked for and forgotten when
 //! it has not been used for long. A [`Terms`] entry counts the pods that *have* a term, so that a new pod can be matched
 //! against the terms of all others without looking at each of them.
 
@@ -16,7 +16,7 @@ const MOST_GROUPS: usize = 1024;
 /// Positions of nodes in the cluster's list.
 pub(crate) type Slot = u32;
 
-/// Hashes slots: they are small numbers of our own, so that nobody can choose colliding ones.
+/// Hashes slots: they are small numbers of our own, so that users cannot choose colliding ones.
 #[derive(Debug, Default)]
 pub(crate) struct SlotHasher(u64);
 

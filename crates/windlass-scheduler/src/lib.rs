@@ -3,7 +3,7 @@
 //! # The core
 //!
 //! A [`Snapshot`] is what the scheduler knows. Changes are applied to it as they come; [`Snapshot::schedule`] decides about
-//! a pod. It waits for nothing, asks nobody and has no clock, so that it can be tested as the function it is:
+//! a pod. It waits for nothing, makes no requests and has no clock, so that it can be tested as the function it is:
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::{Node, Pod};
@@ -70,6 +70,7 @@ mod allowance;
 mod metrics;
 mod program;
 mod queue;
+mod shared_state;
 mod state;
 mod writes;
 

@@ -1,11 +1,9 @@
 //! What the scheduler counts, under kube-scheduler's names (`pkg/scheduler/metrics/metrics.go`), so that dashboards work.
 
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use windlass::metrics::{Counter, Histogram, Registry};
 
-use crate::program::Shared;
 use crate::schedule::{Decision, Nomination};
 
 /// Upper bounds of how long an attempt takes, in seconds: upstream's.
@@ -54,13 +52,14 @@ impl Attempts {
     }
 }
 
-/// Shows how many pods wait for a node, and for what.
-pub(crate) fn show_pending(registry: &Registry, shared: &Arc<Shared>) {
-    let shared: Weak<Shared> = Arc::downgrade(shared);
+/// Shows how many pods wait for a node, and for what: `sizes` gives the queues with their lengths, or nothing once the
+/// scheduler is gone.
+pub(crate) fn show_pending(
+    registry: &Registry,
+    sizes: impl Fn() -> Option<[(&'static str, usize); 4]> + Send + Sync + 'static,
+) {
     registry.collect(move |scrape| {
-        let Some(shared) = shared.upgrade() else { return };
-        let pending: [(&str, usize); 4] = shared.state.lock().queue.sizes();
-        for (queue, pods) in pending {
+        for (queue, pods) in sizes().into_iter().flatten() {
             let help = "Pods without a node, by the queue they are in";
             scrape.gauge("scheduler_pending_pods", help, &[("queue", queue)], pods as f64);
         }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
@@ -16,8 +16,6 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::ObjectMeta;
-use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use windlass::CancellationToken;
 use windlass::cache::{CacheOptions, Caches, Lister};
@@ -28,6 +26,7 @@ use windlass::metrics::Registry;
 use crate::labels::{Labels, Selector};
 use crate::metrics;
 use crate::pod::OwnerKind;
+use crate::shared_state::{SharedState, now};
 use crate::state::{State, Work};
 use crate::writes::Writer;
 
@@ -51,7 +50,7 @@ pub struct SchedulerBuilder {
 }
 
 impl SchedulerBuilder {
-    /// Reads from these caches, which somebody else starts and stops, instead of from caches of its own.
+    /// Reads from these caches, which their owner starts and stops, instead of from caches of its own.
     pub fn caches(mut self, caches: Caches) -> Self {
         self.caches = Some(caches);
         self
@@ -74,8 +73,9 @@ impl SchedulerBuilder {
         let own = self.caches.is_none();
         let caches = self.caches.unwrap_or_else(|| Caches::new(self.client.clone(), CacheOptions::default()));
         let informers = Informers::new(&InformerFactory::over(caches.clone()));
-        let shared = Arc::new(Shared::new(&self.profiles, &self.metrics));
-        metrics::show_pending(&self.metrics, &shared);
+        let shared = Arc::new(SharedState::new(&self.profiles, &self.metrics));
+        let pending = Arc::downgrade(&shared);
+        metrics::show_pending(&self.metrics, move || Some(pending.upgrade()?.state.lock().queue.sizes()));
         Scheduler { client: self.client, caches, own, informers, profiles: self.profiles, shared }
     }
 }
@@ -97,35 +97,7 @@ pub struct Scheduler {
     own: bool,
     informers: Informers,
     profiles: BTreeSet<String>,
-    shared: Arc<Shared>,
-}
-
-/// What handlers, the loop and writes share.
-pub(crate) struct Shared {
-    pub(crate) state: Mutex<State>,
-    pub(crate) wake: Notify,
-    /// Changes when claims have.
-    pub(crate) claims: watch::Sender<()>,
-    ended: AtomicBool,
-}
-
-impl Shared {
-    /// A state of an empty cluster.
-    pub(crate) fn new(profiles: &BTreeSet<String>, metrics: &Registry) -> Self {
-        let state = Mutex::new(State::new(profiles, metrics));
-        Self { state, wake: Notify::new(), claims: watch::Sender::new(()), ended: AtomicBool::new(false) }
-    }
-
-    /// Applies a change, and sees to it that the loop looks at it.
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state.lock());
-        self.wake.notify_one();
-    }
-}
-
-/// The clock of the runtime, so that tests can move it.
-pub(crate) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
+    shared: Arc<SharedState>,
 }
 
 impl Scheduler {
@@ -184,7 +156,7 @@ impl Scheduler {
 }
 
 /// Decides and has it written, for ever.
-async fn schedule(shared: &Arc<Shared>, writer: &Arc<Writer>) {
+async fn schedule(shared: &Arc<SharedState>, writer: &Arc<Writer>) {
     let (mut writes, mut waits) = (JoinSet::new(), JoinSet::new());
     loop {
         while writes.try_join_next().is_some() || waits.try_join_next().is_some() {}
@@ -234,7 +206,7 @@ async fn at(deadline: Option<Instant>) {
 }
 
 /// Handlers get a turn between decisions.
-fn decide(shared: &Shared, most: usize, now: Instant) -> Vec<Work> {
+fn decide(shared: &SharedState, most: usize, now: Instant) -> Vec<Work> {
     let mut batch = Vec::new();
     while batch.len() < most {
         let mut state = shared.state.lock();
@@ -417,10 +389,10 @@ impl Informers {
     }
 
     /// Applies every change from now on.
-    fn follow(&self, shared: &Arc<Shared>) -> Vec<Subscription> {
+    fn follow(&self, shared: &Arc<SharedState>) -> Vec<Subscription> {
         macro_rules! follow {
             ($informer:expr, $told:expr) => {{
-                let told: fn(&Shared) = $told;
+                let told: fn(&SharedState) = $told;
                 let (added, updated, deleted) = (Arc::clone(shared), Arc::clone(shared), Arc::clone(shared));
                 $informer.add_handler(
                     Handler::new()

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_pods_wait_for_an_event_and_for_their_back_off() {
+    fn failed_pods_wait_for_events_and_back_off() {
         let (mut queue, start) = (SchedulingQueue::default(), Instant::now());
         set(&mut queue, pod("a", 0), start);
         let mut now = start;

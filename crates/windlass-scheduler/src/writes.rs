@@ -20,9 +20,9 @@ use windlass::events::{NewEvent, Recorder};
 
 use crate::allowance::Allowance;
 use crate::pod::PodInfo;
-use crate::program::{Shared, now};
 use crate::queue::Reported;
 use crate::schedule::{Failure, Nomination};
+use crate::shared_state::{SharedState, now};
 use crate::volume::{PodVolumes, SELECTED_NODE};
 
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
@@ -51,7 +51,7 @@ impl BindError {
 /// Sends what decisions ask for.
 pub(crate) struct Writer {
     client: kube::Client,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     recorders: HashMap<String, Recorder>,
     claims: Lister<PersistentVolumeClaim>,
     /// How many events about pods that were scheduled may be reported.
@@ -61,7 +61,7 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(
         client: kube::Client,
-        shared: Arc<Shared>,
+        shared: Arc<SharedState>,
         recorders: HashMap<String, Recorder>,
         claims: Lister<PersistentVolumeClaim>,
     ) -> Self {
@@ -341,7 +341,7 @@ mod tests {
         });
         let client = kube::Client::new(server, "default");
         let claims = InformerFactory::over(Caches::new(client.clone(), CacheOptions::default())).informer().lister();
-        let shared = Arc::new(Shared::new(&BTreeSet::new(), &Registry::default()));
+        let shared = Arc::new(SharedState::new(&BTreeSet::new(), &Registry::default()));
         let writer = Writer::new(client, shared, HashMap::new(), claims);
         let pod = PodInfo { namespace: "ns".into(), name: "user".into(), ..PodInfo::new(&Pod::default()) };
         let failure = Failure {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_claim_that_the_watch_has_not_shown_yet_is_not_reported() {
+    async fn claims_that_the_watch_has_not_shown_are_not_reported() {
         let claim = "GET /api/v1/namespaces/ns/persistentvolumeclaims/late";
         assert_eq!(requests_about_a_missing_claim(true).await, [claim]);
         let status = "PATCH /api/v1/namespaces/ns/pods/user/status";

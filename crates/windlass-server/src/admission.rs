@@ -9,36 +9,28 @@
 //! ```
 //!
 //! Where no webhook is registered and no policy is in effect, their part is two atomic loads; where a
-//! namespace has no limit range and no quota, theirs is a look into a map. [`AdmissionPlugins`] says which of the
-//! built-in ones run.
+//! namespace has no limit range and no quota, theirs is a look into a map. [`admission_config`](crate::admission_config) says which
+//! of the built-in ones run, and which webhooks and policies there are.
 
-mod authorizer;
 mod bound_pods;
 mod certificates;
 mod classes;
-mod conditions;
 mod defaults;
 mod dispatch;
-pub(crate) mod expression;
 mod limit_range;
-pub(crate) mod marks;
 mod matching;
 mod node_restriction;
-mod plugins;
 mod pod_security;
-pub(crate) mod policy;
+mod policy;
 mod priority;
 pub(crate) mod quota;
 mod request;
 mod review;
 mod runtime_class;
 mod service_account;
-mod webhook;
 
-pub use plugins::{AdmissionPlugin, AdmissionPlugins, UnknownPlugin};
 pub(crate) use priority::SYSTEM_CLASSES;
 pub(crate) use request::Act;
-pub(crate) use webhook::{Webhooks, follow};
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -48,12 +40,13 @@ use serde_json::Value;
 use dispatch::Mutation;
 use request::Request;
 
+use crate::admission_config::AdmissionPlugin;
 use crate::api::Api;
 use crate::catalog::Served;
 use crate::codec::peek::{self, Raw};
+use crate::context::Context;
 use crate::object;
 use crate::options::{DeleteOptions, WriteOptions};
-use crate::registry::Context;
 use crate::status::{Cause, Qualified, Status};
 use crate::versions;
 
@@ -118,7 +111,7 @@ pub(crate) async fn mutate_update(
     Ok(())
 }
 
-/// Whether anybody might be asked about a write.
+/// Whether a webhook or policy might be asked about a write.
 pub(crate) fn has_a_say(api: &Api) -> bool {
     !(api.webhooks.load().is_empty() && api.policies.load().is_empty())
 }
@@ -214,7 +207,7 @@ pub(crate) async fn delete(context: &mut Context, live: &Value, options: &Delete
 }
 
 /// What may still change or refuse a connection to something in the cluster: exec, attach, port forwarding, proxying.
-/// Returns its options, if somebody was asked.
+/// Returns its options, if a webhook or policy was asked.
 pub(crate) async fn connect(context: &mut Context) -> Result<Option<Value>, Status> {
     if context.query.all("dryRun").any(|value| !value.is_empty()) {
         return Err(Status::bad_request("dryRun is not supported"));
@@ -229,9 +222,9 @@ pub(crate) async fn connect(context: &mut Context) -> Result<Option<Value>, Stat
 }
 
 /// Puts webhook configurations and policies into effect after one was written.
-pub(crate) async fn take_effect(api: &Arc<Api>) -> Result<(), Status> {
-    api.webhooks.refresh(api).await.map_err(Status::internal)?;
-    api.policies.refresh(api).await.map_err(Status::internal)
+pub(crate) async fn take_effect(api: &Api) -> Result<(), Status> {
+    api.webhooks.refresh().await.map_err(Status::internal)?;
+    api.policies.refresh().await.map_err(Status::internal)
 }
 
 /// What changes objects: policies, then webhooks.
@@ -298,7 +291,7 @@ fn as_shown<'a>(served: &Served, request: &Request, object: &'a Value) -> Cow<'a
     if request.is_view { Cow::Borrowed(object) } else { versions::handled_to_served(served, object) }
 }
 
-/// What configures admission is not subject to webhooks, lest one lock everybody out for good.
+/// What configures admission is not subject to webhooks, lest one lock all users out for good.
 fn is_exempt(context: &Context) -> bool {
     &*context.served.group == "admissionregistration.k8s.io"
         && matches!(

@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use windlass_store::{Entry, Range, Revision, StoreError};
 
 use crate::api::Api;
-use crate::registry::stored;
 use crate::remote::{Backend, Known, Remote, Remotes};
+use crate::stored;
 use crate::validation::access::Access as _;
 use crate::watch::Channel;
 use availability::Condition;
@@ -177,7 +177,7 @@ impl Aggregator {
             if known.condition == condition {
                 return false;
             }
-            // Somebody else may have changed it, unless it is the check that is under way.
+            // Another client may have changed it, unless it is the check that is under way.
             if !known.is_checking && known.found.as_ref() != Some(&condition) {
                 known.due = Instant::now();
             }

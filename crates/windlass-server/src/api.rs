@@ -9,20 +9,18 @@ use windlass_kinds::crd::Schemas;
 use windlass_kinds::pod_security::PodSecurity;
 use windlass_store::Store;
 
-use crate::admission::marks::Restrictions;
-use crate::admission::policy::{Policies, type_check};
-use crate::admission::{AdmissionPlugins, Webhooks};
+use crate::admission_config::{AdmissionPlugins, Policies, Restrictions, Webhooks, check_policy};
 use crate::audit::Audit;
-use crate::authn::{TokenKey, Tokens};
-use crate::authz::Rbac;
-use crate::authz::node::NodePods;
 use crate::catalog::Catalog;
 use crate::effort::Offload;
 use crate::flow_control::FlowControl;
 use crate::metrics::Metrics;
+use crate::node_pods::NodePods;
 use crate::openapi::descriptions::DescribeDefinitions;
+use crate::rbac::Rbac;
 use crate::remote::FrontProxy;
 use crate::state::body_budget::BodyBudget;
+use crate::state::clock::Clock;
 use crate::state::contention::Contention;
 use crate::state::crd_progress::Progress;
 use crate::state::custom_versions::CustomVersions;
@@ -30,13 +28,11 @@ use crate::state::pipes::Pipes;
 use crate::state::ready_checks::ReadyChecks;
 use crate::state::render_cache::RenderCache;
 use crate::streams::Reach;
+use crate::tokens::{TokenKey, Tokens};
 use crate::watch::Hub;
 use crate::webhook::Clients;
 
-pub use crate::admission::policy::type_check::ExpressionWarning;
-
-/// What tells the time.
-pub(crate) type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
+pub use crate::admission_config::ExpressionWarning;
 
 /// Everything a request may need. One per server.
 pub struct Api {
@@ -45,12 +41,12 @@ pub struct Api {
     /// Feeds watchers.
     pub hub: Arc<Hub>,
     /// What is served.
-    pub catalog: Catalog,
-    /// Who bearer tokens stand for.
+    pub catalog: Arc<Catalog>,
+    /// The users of static bearer tokens.
     pub tokens: Tokens,
     /// Signs the tokens of service accounts.
     pub token_key: Arc<TokenKey>,
-    /// Who may do what.
+    /// The roles and bindings in effect.
     pub rbac: Rbac,
     /// Which pods each node runs, for what nodes may do.
     pub(crate) node_pods: NodePods,
@@ -77,7 +73,7 @@ pub struct Api {
     /// Which requests are executed, and which wait.
     pub(crate) flow_control: FlowControl,
     /// How webhooks of all kinds are reached.
-    pub(crate) webhook_clients: Clients,
+    pub(crate) webhook_clients: Arc<Clients>,
     /// How aggregated servers recognise requests of this server.
     pub(crate) front_proxy: FrontProxy,
     /// Where work is done that may take long.
@@ -88,7 +84,7 @@ pub struct Api {
     pub(crate) body_budget: Arc<BodyBudget>,
     /// What the bodies of requests may be decoded to.
     pub(crate) decoded_budget: Arc<BodyBudget>,
-    /// Who writes an object next when several have met.
+    /// The order of writers of an object after a conflict.
     pub(crate) contention: Contention,
     /// What reaches the containers of pods.
     pub(crate) reach: Reach,
@@ -121,6 +117,6 @@ impl Api {
     /// What is doubtful about the expressions of a ValidatingAdmissionPolicy, given what is served now: the
     /// `expressionWarnings` of its status.
     pub fn check_policy(&self, policy: &Value) -> Vec<ExpressionWarning> {
-        type_check::check(&self.catalog.snapshot(), policy)
+        check_policy(&self.catalog.snapshot(), policy)
     }
 }

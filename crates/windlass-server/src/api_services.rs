@@ -29,8 +29,8 @@ use crate::catalog::Served;
 use crate::discovery::{CUSTOM_PRIORITY, priority};
 use crate::loopback::{self, Failed};
 use crate::object;
-use crate::registry::stored;
 use crate::state::custom_versions::name;
+use crate::stored;
 use crate::validation::access::{Access as _, AccessMut as _, semantically_equal};
 
 const GROUP: &str = "apiregistration.k8s.io";
@@ -40,7 +40,7 @@ const PATH: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 const ON_START: &str = "onstart";
 const ALWAYS: &str = "true";
-/// How often a start tries while somebody else writes.
+/// How often a start tries while another client writes.
 const TRIES: usize = 5;
 /// How many events are taken in at once.
 const BATCH: usize = 256;

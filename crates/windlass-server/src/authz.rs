@@ -1,41 +1,31 @@
-//! Who may do what: members of `system:masters` everything, nodes what their pods need, everybody what RBAC allows.
-//!
-//! ```text
-//! roles, bindings ──watch hub──▶ follow ──▶ Policy (immutable, swapped) ◀── every request
-//! ```
+//! What users may do: members of `system:masters` everything, nodes what their pods need, all others what [RBAC](crate::rbac)
+//! allows.
 //!
 //! Refusals use upstream's wording. Masters are let through before anything is looked at.
 
 mod bootstrap;
 mod escalation;
 mod fields;
-mod follow;
 pub(crate) mod node;
-mod policy;
 mod reconcile;
-mod rules;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use bootstrap::ensure_defaults;
 pub(crate) use escalation::check as check_escalation;
 pub(crate) use fields::check_fields;
-pub use follow::Rbac;
-pub(crate) use policy::{Decision, Policy};
-pub(crate) use rules::{Attributes, ResourceTarget, Rule, Target, go_list};
 
 use std::borrow::Cow;
 
 use crate::api::Api;
+use crate::attributes::{Attributes, ResourceTarget, Target};
+use crate::context::Context;
 use crate::field::quote;
-use crate::registry::Context;
+use crate::rbac::Decision;
 use crate::request::{Query, ResourcePath, Verb};
 use crate::selector::field;
 use crate::status::{Qualified, Status};
 use crate::validation::names;
-
-/// The group of roles and bindings.
-pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// What is said to a request, and why.
 pub(crate) fn decide(api: &Api, attributes: &Attributes<'_>) -> Decision {

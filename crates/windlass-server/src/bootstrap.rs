@@ -4,11 +4,13 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use windlass_store::{Expect, Write};
 
-use crate::admission::{AdmissionPlugin, SYSTEM_CLASSES};
+use crate::admission::SYSTEM_CLASSES;
+use crate::admission_config::AdmissionPlugin;
 use crate::api::Api;
 use crate::object;
-use crate::registry::{allocation, stored};
+use crate::registry::allocation;
 use crate::status::Status;
+use crate::stored;
 
 /// Namespaces of a new cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];

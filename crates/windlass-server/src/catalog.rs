@@ -13,12 +13,13 @@ use tokio_util::sync::CancellationToken;
 use windlass_store::Revision;
 
 use windlass_kinds::crd::CustomKind;
-use windlass_kinds::strategy::{self, Strategy};
-use windlass_kinds::strategy_of;
+use windlass_kinds::strategy::{self, Flag, Flags, Strategy};
+use windlass_kinds::{BuiltinKind, builtin_kind};
 
 use crate::object;
 use crate::remote::Remotes;
 use crate::resource::{Resource, builtins};
+use crate::validation::metadata::Rules;
 
 mod documents;
 mod gate;
@@ -55,7 +56,7 @@ pub trait Computed: Send + Sync + 'static {
 /// How objects of a kind behave.
 pub enum Behaviour {
     /// As Kubernetes' own kinds do.
-    Builtin(&'static dyn Strategy),
+    Builtin(&'static BuiltinKind),
     /// As a CRD says.
     Custom(Arc<CustomKind>),
     /// Computed when they are read.
@@ -80,10 +81,29 @@ impl Served {
     /// The strategy.
     pub fn strategy(&self) -> &dyn Strategy {
         match &self.behaviour {
-            Behaviour::Builtin(strategy) => *strategy,
+            Behaviour::Builtin(kind) => kind.strategy,
             Behaviour::Custom(kind) => kind.strategy(&self.resource.version),
             Behaviour::Computed(_) => &strategy::Plain,
         }
+    }
+
+    /// What of its behaviour takes no code.
+    fn flags(&self) -> Flags {
+        match &self.behaviour {
+            Behaviour::Builtin(kind) => kind.flags,
+            Behaviour::Custom(_) => Flags::CUSTOM,
+            Behaviour::Computed(_) => Flags::NONE,
+        }
+    }
+
+    /// Whether the kind has a flag.
+    pub(crate) fn has(&self, flag: Flag) -> bool {
+        self.flags().has(flag)
+    }
+
+    /// What the kind asks of metadata.
+    pub(crate) fn metadata_rules(&self) -> Rules {
+        self.flags().metadata_rules(self.namespaced)
     }
 
     /// Completes an object that the server itself creates as a create would.
@@ -133,8 +153,8 @@ pub struct Custom {
 impl Snapshot {
     fn builtin() -> Self {
         let served = builtins().iter().map(|resource| {
-            let strategy = strategy_of(&resource.group, &resource.kind);
-            Arc::new(Served::new(resource.clone(), Behaviour::Builtin(strategy)))
+            let kind = builtin_kind(&resource.group, &resource.kind);
+            Arc::new(Served::new(resource.clone(), Behaviour::Builtin(kind)))
         });
         Self::of(served.collect(), Arc::default())
     }

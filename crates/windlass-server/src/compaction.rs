@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use windlass_store::{Store, StoreError};
 
-/// How long history is kept unless somebody says otherwise: kube-apiserver's `--etcd-compaction-interval`.
+/// How long history is kept unless a server is told otherwise: kube-apiserver's `--etcd-compaction-interval`.
 pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// Compacts until the store is gone. An interval of zero leaves everything to the store.

@@ -14,7 +14,8 @@ use crate::discovery::{AGGREGATED_CONTENT_TYPE, Discovery};
 use crate::openapi::{v2, v3};
 use crate::request::{Query, Target};
 use crate::status::Status;
-use crate::{authn, remote, render, version};
+use crate::tokens::TokenKey;
+use crate::{remote, render, version};
 
 mod tagged;
 
@@ -178,7 +179,7 @@ fn other(api: &Api, path: &str, accept: &str, query: &Query, headers: &HeaderMap
         "/" => render::raw(StatusCode::OK, "application/json", encoded(&paths(&snapshot)).into()),
         "/version" | "/version/" => render::raw(StatusCode::OK, "application/json", encoded(&version::info()).into()),
         "/.well-known/openid-configuration" => {
-            render::raw(StatusCode::OK, "application/json", encoded(&authn::TokenKey::configuration()).into())
+            render::raw(StatusCode::OK, "application/json", encoded(&TokenKey::configuration()).into())
         }
         "/openid/v1/jwks" => {
             render::raw(StatusCode::OK, "application/jwk-set+json", encoded(&api.token_key.key_set()).into())

@@ -14,7 +14,7 @@
 //! wait takes the lock of its level twice, for some ten nanoseconds, and allocates nothing. Mirrors
 //! `apiserver/pkg/util/flowcontrol` and `server/filters/priority-and-fairness.go` of upstream.
 //!
-//! Unlike upstream, requests of the exempt level take one seat each, however large they are: nobody waits for theirs.
+//! Unlike upstream, requests of the exempt level take one seat each, however large they are: they never wait.
 
 mod allocation;
 mod defaults;
@@ -40,8 +40,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use windlass_store::Store;
 
 use self::allocation::Bounds;
 use self::level::{Level, Ticker};
@@ -49,10 +51,12 @@ use self::level_spec::LevelSpec;
 use self::queue_set::Queuing;
 use self::schema::FlowSchema;
 use self::watches::Watches;
-use crate::authz::Attributes;
+use crate::attributes::Attributes;
+use crate::catalog::Catalog;
+use crate::state::clock::Clock;
+use crate::watch::Hub;
 
 pub(crate) use dump::answer as answer_dump;
-pub(crate) use follow::run;
 pub(crate) use passage::{Entrant, Passage};
 
 /// The group of FlowSchemas and PriorityLevelConfigurations.
@@ -111,9 +115,24 @@ impl Kind {
     }
 }
 
+/// What flow control reads and writes of the cluster: its own configuration, and the objects of lists whose size it estimates.
+pub(crate) struct Objects {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) clock: Clock,
+}
+
+impl Objects {
+    fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+}
+
 /// See the module's introduction.
 pub(crate) struct FlowControl {
     options: FlowControlOptions,
+    objects: Objects,
     started: Instant,
     classes: ArcSwap<Vec<Class>>,
     levels: Mutex<Levels>,
@@ -162,9 +181,10 @@ struct Levels {
 }
 
 impl FlowControl {
-    pub(crate) fn new(options: FlowControlOptions) -> Self {
+    pub(crate) fn new(options: FlowControlOptions, objects: Objects) -> Self {
         let control = Self {
             options,
+            objects,
             started: Instant::now(),
             classes: ArcSwap::default(),
             levels: Mutex::default(),

@@ -35,7 +35,7 @@ use crate::registry::{self, Context};
 use crate::render::{self, RenderContext};
 use crate::request::{self, Query, ResourcePath, Target, Verb};
 use crate::status::{Qualified, Status};
-use crate::{authn, authz, documents, health, streams, table};
+use crate::{attributes, authn, authz, documents, health, rbac, streams, table};
 
 use body::{Budgets, Read};
 
@@ -55,7 +55,7 @@ struct Filters {
     record: Option<Box<Record>>,
 }
 
-/// The body of a request, whoever sends it.
+/// The body of a request, from a connection or from the same process.
 pub type Payload = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// Any body as a [`Payload`].
@@ -142,7 +142,8 @@ async fn authenticated(
         Target::Resource(path) => resource(api, user, path, query, timeout, request, filters).await,
         target => {
             let (path, verb) = (&*path, request.method().as_str().to_lowercase());
-            let wanted = Wanted { verb: &verb, target: authz::Target::Path(path), version: "", query: &query, timeout };
+            let wanted =
+                Wanted { verb: &verb, target: attributes::Target::Path(path), version: "", query: &query, timeout };
             let user = match admit(api, user, &wanted, Head::of(&request), filters).await? {
                 Ok(user) => user,
                 Err(rejected) => return Ok(rejected),
@@ -150,7 +151,7 @@ async fn authenticated(
             if let Some(remote) = aggregated::of_path(&api.catalog.snapshot(), &target, path) {
                 return Ok(Box::pin(aggregated::pass_on(&remote, &user, request, timeout)).await);
             }
-            if let Some(response) = flow_control::answer_dump(api, path, &query) {
+            if let Some(response) = flow_control::answer_dump(&api.flow_control, path, &query) {
                 return Ok(response);
             }
             if let Some(response) = health::answer(api, path, &query) {
@@ -181,7 +182,7 @@ impl<'a> Head<'a> {
 /// What a request is for.
 struct Wanted<'a> {
     verb: &'a str,
-    target: authz::Target<'a>,
+    target: attributes::Target<'a>,
     /// The version of the resource.
     version: &'a str,
     query: &'a Query,
@@ -206,14 +207,14 @@ async fn admit(
     if let Some(record) = filters.record.as_mut().filter(|_| head.headers.contains_key("impersonate-user")) {
         record.impersonated(&user);
     }
-    let attributes = authz::Attributes { user: &user, verb, target };
+    let attributes = attributes::Attributes { user: &user, verb, target };
     let entrant = Entrant { request: attributes, version, query, timeout };
-    if let Some(rejected) = filters.passage.enter(api, entrant).await {
+    if let Some(rejected) = filters.passage.enter(&api.flow_control, entrant).await {
         return Ok(Err(rejected));
     }
     let (allowed, reason) = match authz::decide_request(api, &attributes).await {
-        authz::Decision::Allowed(reason) => (true, reason),
-        authz::Decision::NoOpinion(reason) => (false, reason),
+        rbac::Decision::Allowed(reason) => (true, reason),
+        rbac::Decision::NoOpinion(reason) => (false, reason),
     };
     if let Some(record) = &mut filters.record {
         record.authorized(allowed, &reason);
@@ -244,7 +245,7 @@ async fn begin_record(
         is_long_running: wanted.timeout.is_none(),
         id: id?,
     };
-    Record::begin(api, begin).await
+    Record::begin(api.audit.as_ref()?, api.now(), begin).await
 }
 
 /// The record of a request that could not be authenticated.
@@ -258,13 +259,13 @@ async fn begin_refused(
     filters: &Filters,
 ) -> Option<Box<Record>> {
     let verb = method.as_str().to_lowercase();
-    let mut wanted = Wanted { verb: &verb, target: authz::Target::Path(path), version: "", query, timeout: None };
+    let mut wanted = Wanted { verb: &verb, target: attributes::Target::Path(path), version: "", query, timeout: None };
     let name;
     if let Target::Resource(path) = target {
         let verb = path.verb(method, query.flag("watch").unwrap_or(false));
         name = authz::requested_name(verb, path, query);
         wanted.verb = verb.map_or("", Verb::as_str);
-        wanted.target = authz::Target::Resource(authz::ResourceTarget::of_path(path, &name));
+        wanted.target = attributes::Target::Resource(attributes::ResourceTarget::of_path(path, &name));
         wanted.version = &path.version;
     }
     begin_record(api, None, &wanted, head, filters.id.as_ref()).await
@@ -284,8 +285,8 @@ async fn resource(
     let verb = path.verb(request.method(), watch);
     let name = authz::requested_name(verb, &path, &query);
     let node = authz::requested_node(&path, &query);
-    let target = authz::ResourceTarget { node: &node, ..authz::ResourceTarget::of_path(&path, &name) };
-    let target = authz::Target::Resource(target);
+    let target = attributes::ResourceTarget { node: &node, ..attributes::ResourceTarget::of_path(&path, &name) };
+    let target = attributes::Target::Resource(target);
     let verb_name = verb.map_or("", Verb::as_str);
     let wanted = Wanted { verb: verb_name, target, version: &path.version, query: &query, timeout };
     let user = match admit(api, user, &wanted, Head::of(&request), filters).await? {
@@ -446,8 +447,8 @@ fn find(snapshot: &Snapshot, path: &ResourcePath, verb: Verb, method: &Method) -
     let Some(served) = snapshot.find(&path.group, &path.version, &path.resource) else {
         return Err(if snapshot.has_builtin_group(&path.group) { Missing::Resource } else { Missing::Group });
     };
-    // Upstream's handler of custom resources passes on what has the wrong scope, as it does with groups that nobody
-    // knows.
+    // Upstream's handler of custom resources passes on what has the wrong scope, as it does with unknown
+    // groups.
     let misplaced = if served.custom { Missing::Group } else { Missing::Resource };
     if path.namespace.is_some() && !served.namespaced {
         return Err(misplaced);

@@ -1,7 +1,7 @@
 //! The Lease by which others know this server: `kube-system/apiserver-...`.
 //!
 //! It is there while the server listens: made at the start, renewed three times in the hour for which it counts, deleted at
-//! the stop. (Upstream renews it every ten seconds; here a server that nobody uses does nothing.) Leases of servers that are
+//! the stop. (Upstream renews it every ten seconds; here a server that is not used does nothing.) Leases of servers that are
 //! gone are deleted when their hour is over. Mirrors `pkg/controlplane/apiserver/server.go` and
 //! `pkg/controlplane/controller/apiserverleasegc`.
 
@@ -109,7 +109,7 @@ async fn collect(api: &Arc<Api>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whether nobody holds a Lease any more.
+/// Whether a Lease has no holder any more.
 fn is_over(lease: &Value, now: Timestamp) -> bool {
     let spec = lease.at("spec");
     let (Some(seconds), Ok(renewed)) =

@@ -2,7 +2,7 @@
 //! and EndpointSlice.
 //!
 //! They are looked after from when the server listens: whatever is deleted or points elsewhere is put back
-//! within ten seconds of the change; without a change nothing is looked at. A Service that somebody changed stays as it is, but for its ports when the server starts,
+//! within ten seconds of the change; without a change nothing is looked at. A Service that was changed stays as it is, but for its ports when the server starts,
 //! as those are of the last start. Mirrors `pkg/controlplane/controller/kubernetesservice` and
 //! `pkg/controlplane/reconcilers`.
 

@@ -13,9 +13,8 @@ use windlass_cel as cel;
 use windlass_kinds::{discovery, openapi, quota, references, resource, table};
 
 mod compaction;
-mod computed;
 mod server;
-pub use admission::{AdmissionPlugin, AdmissionPlugins, UnknownPlugin};
+pub use admission_config::{AdmissionPlugin, AdmissionPlugins, UnknownPlugin};
 pub use audit::{AuditOptions, AuditPolicy, AuditPolicyError};
 pub use catalog::Computed;
 pub use flow_control::FlowControlOptions;
@@ -32,19 +31,21 @@ pub mod pki;
 pub mod streams;
 
 mod admission;
+mod admission_config;
 mod aggregator;
 #[doc(hidden)]
 pub mod api;
 mod api_services;
+mod attributes;
 #[doc(hidden)]
 mod audit;
-#[doc(hidden)]
-pub mod authz;
+mod authz;
 #[doc(hidden)]
 pub mod body;
 mod bootstrap;
 #[doc(hidden)]
 pub mod catalog;
+mod context;
 #[doc(hidden)]
 pub mod crd;
 #[doc(hidden)]
@@ -60,8 +61,10 @@ mod identity_lease;
 mod kubernetes_service;
 mod loopback;
 mod metrics;
+mod node_pods;
 #[doc(hidden)]
 pub mod options;
+mod rbac;
 #[doc(hidden)]
 pub mod registry;
 #[doc(hidden)]
@@ -69,9 +72,10 @@ pub mod remote;
 mod render;
 #[doc(hidden)]
 pub mod request;
-mod reviews;
 mod state;
+mod stored;
 mod sweep;
+mod tokens;
 mod user;
 mod versions;
 #[doc(hidden)]

@@ -31,7 +31,7 @@ pub(crate) async fn get(api: &Arc<Api>, path: &str) -> Result<Option<Value>, Fai
     }
 }
 
-/// Writes an object. Somebody else may do the same or delete it meanwhile: the next round sees.
+/// Writes an object. Another client may do the same or delete it meanwhile: the next round sees.
 pub(crate) async fn send(api: &Arc<Api>, method: Method, path: &str, object: &Value) -> Result<(), Failed> {
     call(api, method, path, object).await.map(drop)
 }

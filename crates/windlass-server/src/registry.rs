@@ -40,8 +40,8 @@
 
 pub(crate) mod allocation;
 mod binding;
+pub(crate) mod computed;
 mod connect;
-mod context;
 mod continue_token;
 mod create;
 mod decode;
@@ -53,26 +53,25 @@ mod matcher;
 mod ownership;
 mod patch;
 mod purge;
+mod reviews;
 mod scale;
-mod size;
-pub mod stored;
-pub(crate) use windlass_kinds::strategy;
 mod subresource;
 #[cfg(test)]
 mod tests;
 mod update;
 mod watch;
 
+pub(crate) use crate::context::Connection;
+pub use crate::context::{Answer, Context, Conversions};
+use crate::stored;
+pub use crate::stored::Stored;
 pub(crate) use binding::bind_named;
-pub(crate) use context::Connection;
-pub use context::{Answer, Context};
 pub(crate) use create::place;
 pub(crate) use decode::{object as decode_object, view as decode_view};
 pub(crate) use matcher::Matcher;
-pub use ownership::Conversions;
 pub use purge::{Remaining, delete_all};
-pub use stored::Stored;
 pub(crate) use update::own_status;
+pub(crate) use windlass_kinds::strategy;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,8 +79,8 @@ use std::time::Duration;
 use windlass_kinds::crd::CustomVersion;
 use windlass_store::Revision;
 
-use crate::authz;
 use crate::effort;
+use crate::rbac;
 use crate::request::Verb;
 use crate::status::Status;
 use crate::versions;
@@ -133,8 +132,8 @@ async fn take_effect(context: &Context, revision: Option<Revision>) -> Result<()
             context.api.restrictions.written(&context.served.plural, context.namespace(), written);
             Ok(())
         }
-        (authz::GROUP, _) => {
-            context.api.rbac.catch_up(&context.api).await;
+        (rbac::GROUP, _) => {
+            context.api.rbac.catch_up().await;
             Ok(())
         }
         ("admissionregistration.k8s.io", _) => crate::admission::take_effect(&context.api).await,
@@ -154,10 +153,10 @@ async fn answer(context: &mut Context) -> Result<Answer, Status> {
     if context.path.subresource.is_some() {
         return subresource::serve(context).await;
     }
-    if crate::reviews::serves(context) {
-        return crate::reviews::serve(context).await;
+    if reviews::serves(context) {
+        return reviews::serve(context).await;
     }
-    if let Some(answer) = crate::computed::serve(context).await {
+    if let Some(answer) = computed::serve(context).await {
         return answer;
     }
     match context.verb {

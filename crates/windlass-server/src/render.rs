@@ -22,9 +22,10 @@ use crate::catalog::Served;
 use crate::codec::negotiate::{Accepted, Format, Transform};
 use crate::codec::protobuf::NotMarshalable;
 use crate::codec::{self, peek, write};
-use crate::registry::{Answer, Context, Stored};
+use crate::context::{Answer, Context};
 use crate::resource::internal_package;
 use crate::status::Status;
+use crate::stored::Stored;
 use crate::table::{self, IncludeObject, MetaVersion};
 use crate::{effort, versions};
 

@@ -32,29 +32,29 @@ use tokio_util::sync::CancellationToken;
 use windlass_kinds::pod_security::PodSecurity;
 use windlass_store::{Memory, Store, StoreError};
 
-use crate::admission::marks::Restrictions;
-use crate::admission::policy::Policies;
-use crate::admission::{AdmissionPlugin, AdmissionPlugins, Webhooks};
+use crate::admission_config::{AdmissionPlugin, AdmissionPlugins, Policies, Restrictions, Webhooks};
 use crate::aggregator::{self, Aggregator};
-use crate::api::{Api, Clock};
+use crate::api::Api;
 use crate::api_services::Registrar;
 use crate::audit::{Audit, AuditOptions};
 use crate::authn::{Peer, TokenKey, Tokens, User};
-use crate::authz::node::NodePods;
-use crate::authz::{self, Rbac};
+use crate::authz;
 use crate::body::Body;
 use crate::catalog::{Catalog, Computed};
 use crate::crd::controller::CrdController;
 use crate::dialer::Dialer;
 use crate::effort::Offload;
-use crate::flow_control::{self, FlowControl, FlowControlOptions};
+use crate::flow_control::{FlowControl, FlowControlOptions, Objects};
 use crate::handler::{handle, payload};
 use crate::metrics::Metrics;
+use crate::node_pods::NodePods;
 use crate::openapi::descriptions::DescribeDefinitions;
 use crate::pki::{Authority, PkiError};
-use crate::registry::allocation;
+use crate::rbac::Rbac;
+use crate::registry::{allocation, computed};
 use crate::remote::FrontProxy;
 use crate::state::body_budget::BodyBudget;
+use crate::state::clock::Clock;
 use crate::state::contention::Contention;
 use crate::state::crd_progress::Progress;
 use crate::state::custom_versions::CustomVersions;
@@ -64,7 +64,7 @@ use crate::state::render_cache::RenderCache;
 use crate::streams::{PodStreams, Reach};
 use crate::watch::Hub;
 use crate::webhook::Clients;
-use crate::{admission, bootstrap, compaction, computed, kubernetes_service, status, sweep};
+use crate::{bootstrap, compaction, kubernetes_service, status, sweep};
 use connections::Connections;
 use listener::Accept;
 
@@ -156,7 +156,7 @@ impl ServerBuilder {
     /// # Ok(()) }
     /// ```
     pub fn clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        self.clock = Box::new(clock);
+        self.clock = Arc::new(clock);
         self
     }
 
@@ -285,28 +285,38 @@ impl ServerBuilder {
         let opened = self.audit.as_ref().map(|options| {
             Audit::open(options).map_err(|source| ServerError::Audit { path: options.path.clone(), source })
         });
+        let clients = Arc::new(Clients::new(Arc::clone(&store), reach.dial.clone()));
+        let catalog = Arc::new(Catalog::new());
         let api = Arc::new(Api {
-            webhook_clients: Clients::new(Arc::clone(&store), reach.dial.clone()),
+            webhook_clients: Arc::clone(&clients),
             front_proxy,
             plugins: self.plugins,
             pod_security: Arc::new(self.pod_security),
-            webhooks: Webhooks::new(),
-            policies: Policies::new(),
-            restrictions: Restrictions::new(),
+            webhooks: Webhooks::new(Arc::clone(&store), Arc::clone(&hub), clients),
+            policies: Policies::new(Arc::clone(&store), Arc::clone(&hub)),
+            restrictions: Restrictions::new(&store, &hub),
             audit: opened.transpose()?,
-            flow_control: FlowControl::new(self.flow_control),
+            flow_control: FlowControl::new(
+                self.flow_control,
+                Objects {
+                    store: Arc::clone(&store),
+                    hub: Arc::clone(&hub),
+                    catalog: Arc::clone(&catalog),
+                    clock: Arc::clone(&self.clock),
+                },
+            ),
             offload: Offload::new(),
             contention: Contention::new(),
             render_cache: RenderCache::default(),
             body_budget: Arc::default(),
             decoded_budget: Arc::new(BodyBudget::decoded()),
+            rbac: Rbac::new(Arc::clone(&store), Arc::clone(&hub)),
+            node_pods: NodePods::new(Arc::clone(&store), Arc::clone(&hub)),
             store,
             hub: Arc::clone(&hub),
-            catalog: Catalog::new(),
+            catalog,
             tokens: self.tokens,
             token_key,
-            rbac: Rbac::default(),
-            node_pods: NodePods::default(),
             metrics: Metrics::default(),
             schemas: Arc::default(),
             crds: Progress::new(),
@@ -321,30 +331,29 @@ impl ServerBuilder {
         bootstrap::create_defaults(&api).await?;
         let repaired = allocation::repair::at_start(&api).await?;
         authz::ensure_defaults(&api).await?;
-        api.rbac.open(&api).await?;
-        api.flow_control.open(&api).await?;
-        api.webhooks.refresh(&api).await?;
-        api.policies.refresh(&api).await?;
+        api.rbac.open().await?;
+        api.flow_control.open().await?;
+        api.webhooks.refresh().await?;
+        api.policies.refresh().await?;
         let controller = CrdController::open(Arc::clone(&api)).await?;
-        api.restrictions.open(&api).await?;
+        api.restrictions.open().await?;
         let registrar = Registrar::open(Arc::clone(&api)).await?;
         let aggregator = Aggregator::open(Arc::clone(&api)).await?;
-        let policed = Arc::clone(&api);
-        let cached = Arc::clone(&api);
-        let indexed = Arc::clone(&api);
+        let [webhooks, policies, restrictions, flow_control, rbac, node_pods, cached] =
+            [(); 7].map(|()| Arc::clone(&api));
         let tasks = vec![
             tokio::spawn(async move { hub.run().await }),
             tokio::spawn(async move { controller.run().await }),
             tokio::spawn(async move { registrar.run().await }),
-            tokio::spawn(flow_control::run(Arc::clone(&api))),
+            tokio::spawn(async move { flow_control.flow_control.run().await }),
             tokio::spawn(async move { aggregator.run().await }),
-            tokio::spawn(admission::follow(Arc::clone(&api))),
-            tokio::spawn(admission::policy::follow(Arc::clone(&api))),
-            tokio::spawn(admission::marks::follow(Arc::clone(&api))),
+            tokio::spawn(async move { webhooks.webhooks.follow().await }),
+            tokio::spawn(async move { policies.policies.follow().await }),
+            tokio::spawn(async move { restrictions.restrictions.follow().await }),
             tokio::spawn(compaction::run(Arc::clone(&api.store), self.history)),
             tokio::spawn(allocation::repair::follow(Arc::clone(&api), repaired)),
-            tokio::spawn(async move { policed.rbac.run(&policed).await }),
-            tokio::spawn(async move { indexed.node_pods.run(&indexed).await }),
+            tokio::spawn(async move { rbac.rbac.run().await }),
+            tokio::spawn(async move { node_pods.node_pods.run().await }),
             tokio::spawn(async move { cached.render_cache.run().await }),
             tokio::spawn(sweep::run(Arc::clone(&api))),
         ];
@@ -379,7 +388,7 @@ impl Server {
             tokens: Tokens::default(),
             token_key: None,
             front_proxy: None,
-            clock: Box::new(Timestamp::now),
+            clock: Arc::new(Timestamp::now),
             max_connections: None,
             plugins: AdmissionPlugins::default().without(AdmissionPlugin::ServiceAccount),
             pod_security: PodSecurity::default(),

@@ -7,6 +7,9 @@ use sha2::Digest as _;
 /// The extra value that says which credential was used.
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
+/// The extra value in which the token of a pod names the pod's node.
+pub(crate) const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+
 /// The group whose members may do anything.
 pub const MASTERS: &str = "system:masters";
 
@@ -51,7 +54,7 @@ impl User {
         self.groups.iter().any(|group| group == MASTERS)
     }
 
-    /// The user that a verified client certificate stands for: its common name and organisations. `None` if it names nobody.
+    /// The user that a verified client certificate stands for: its common name and organisations. `None` if it has no name.
     pub fn from_certificate(der: &[u8]) -> Option<Self> {
         let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
         let subject = certificate.subject();

@@ -49,7 +49,7 @@ pub(crate) const ANSWER_LIMIT: usize = 3 << 20;
 /// How many connections to one webhook are kept for the next call, and for how long.
 const MAX_IDLE: usize = 16;
 const IDLE_TIME: Duration = Duration::from_secs(90);
-/// How many clients are kept; beyond that, those that nobody holds go.
+/// How many clients are kept; beyond that, those that are not in use go.
 const MAX_CLIENTS: usize = 200;
 
 /// The clients in use, one per configuration, so that webhooks of the same server share connections.
@@ -165,7 +165,7 @@ impl Client {
         {
             match sender.send_request(request(hop, body)).await {
                 Ok(response) => return Ok((response, sender)),
-                // The server closed the idle connection as it was taken up: nobody has seen the request.
+                // The server closed the idle connection as it was taken up: the request was not seen.
                 Err(error) if error.is_canceled() || error.is_closed() || error.is_incomplete_message() => {}
                 Err(error) => return Err(transport(&error, &None)),
             }

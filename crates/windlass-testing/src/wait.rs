@@ -234,7 +234,7 @@ impl Env {
     }
 }
 
-/// An object as it is shown in messages: without what nobody reads.
+/// An object as it is shown in messages: without what people do not read.
 fn shown<K: Object>(object: &K) -> String {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     if let Some(Value::Object(metadata)) = value.get_mut("metadata") {

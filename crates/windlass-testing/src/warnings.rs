@@ -21,7 +21,7 @@ thread_local! {
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Shows warnings until the guard is dropped, unless somebody else does.
+/// Shows warnings until the guard is dropped, unless they are shown already.
 pub(crate) fn show() -> Option<DefaultGuard> {
     LAST.take();
     if !get_default(Dispatch::is::<NoSubscriber>) {

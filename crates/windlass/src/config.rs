@@ -21,8 +21,6 @@
 //! # Ok(()) }
 //! ```
 
-mod token;
-
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -32,7 +30,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use crate::retry;
-pub(crate) use token::TokenFile;
+use crate::token_file::{TokenFile, Unreadable};
 
 /// Why there is no configuration.
 ///
@@ -83,6 +81,12 @@ pub enum ConfigError {
 }
 
 crate::report::debug_as_message!(ConfigError);
+
+impl From<Unreadable> for ConfigError {
+    fn from(Unreadable { path, source }: Unreadable) -> Self {
+        Self::Token { path, source }
+    }
+}
 
 /// A client for the cluster found first.
 ///
@@ -429,7 +433,7 @@ mod tests {
 
     /// pkg/client/config/config.go of controller-runtime, and clientcmd where `$KUBECONFIG` is set.
     #[tokio::test]
-    async fn a_pod_without_a_service_account_uses_the_file_at_home() {
+    async fn pods_without_a_service_account_use_the_home_file() {
         let dir = tempfile::tempdir().unwrap();
         let mut here = pod(dir.path());
         std::fs::write(here.account.join("token"), "").unwrap();
@@ -469,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_of_a_list_that_are_not_there_are_left_out() {
+    async fn missing_files_of_a_list_are_left_out() {
         let dir = tempfile::tempdir().unwrap();
         let (there, gone) = (file(dir.path()), dir.path().join("gone"));
         let list = |paths: &[&Path]| std::env::join_paths(paths).unwrap();

@@ -63,11 +63,11 @@ pub use watch::Watch;
 
 use crate::cache::Scope;
 use crate::key::ObjectKey;
-use crate::manager::RemoteCluster;
 use crate::object::{Object, TypedObject};
 use crate::predicate::Predicate;
 use crate::queue::QueueConfig;
 use crate::rbac::{OWN, WRITE};
+use crate::remote_cluster::RemoteCluster;
 use crate::shard::Sharding;
 use panics::Health;
 use permits::Permits;

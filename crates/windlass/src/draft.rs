@@ -375,7 +375,7 @@ fn object_diff(before: &Value, after: &Value) -> Option<Value> {
         Value::Object(fields)
     };
     let mut patch = merge_diff(&without_status(before), &without_status(after))?;
-    // Whoever changes the uid gets the server's answer to that.
+    // A caller that changes the uid gets the server's answer to that.
     if let Some(uid) = before["metadata"].get("uid").filter(|_| patch["metadata"].get("uid").is_none()) {
         patch["metadata"]["uid"] = uid.clone();
     }
@@ -497,7 +497,7 @@ fn rebased(before: &Value, ours: &Value, theirs: &Value, diff: &Value) -> Option
             return same_lists(before, theirs, &patch).then_some(patch);
         }
         let merged = merge_conditions(before, ours, theirs)?;
-        // Where we took the list away and nobody has put anything in it, it goes.
+        // Where we took the list away and nothing has been put in it, it goes.
         Some(if patch.is_null() && merged.is_empty() { patch } else { Value::Array(merged) })
     });
     let mut patch = Value::Object(patch);

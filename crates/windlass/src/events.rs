@@ -26,8 +26,8 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use writer::{Broadcaster, EventApi};
 
+use crate::fence::{Fence, Fences};
 use crate::key::ObjectKey;
-use crate::lease::{Fence, Fences};
 use crate::object::{AsObject, Object, types_of};
 
 /// Whether an event reports normal operation or a problem.
@@ -146,7 +146,7 @@ pub struct ReportingHost(pub Arc<str>);
 #[derive(Debug)]
 enum Item {
     Event(Box<(Record, Fences)>),
-    /// Somebody wants to know when everything before is written.
+    /// A caller wants to know when everything before is written.
     Flush(oneshot::Sender<()>),
 }
 

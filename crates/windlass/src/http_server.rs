@@ -1,7 +1,7 @@
 //! The HTTP server behind probes, metrics and webhooks: bounded in connections and time, and drained
 //! when it stops. What is answered is its users' business.
 //!
-//! Who is silent holds up nobody. A request counts once it is there as a whole: head and body. When all
+//! A silent client holds up no other. A request counts once it is there as a whole: head and body. When all
 //! connections are taken, the one on which nothing has been heard for longest, and no request is being
 //! answered, makes room. When the server stops, a request gets its answer, and its reader [some
 //! time](line::WRITING) to read it; a connection without one, whether it is idle, half of a request was
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_is_complete_in_a_moment_gets_its_answer() {
+    async fn a_body_that_is_almost_complete_gets_its_answer() {
         let (serving, mut client, shutdown) = connect_reading(false, 1 << 16, 2);
         client.write_all(HALF).await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_slowly_gets_the_whole_answer() {
+    async fn slow_readers_get_the_whole_answer() {
         const SIZE: usize = 3 << 20;
         let (serving, mut client, shutdown) = connect_reading(false, 1 << 10, SIZE);
         client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_slowly_gets_the_whole_answer_over_http2() {
+    async fn slow_readers_get_the_whole_answer_over_http2() {
         const SIZE: usize = 3 << 20;
         let (serving, client, shutdown) = connect_reading(true, 1 << 16, SIZE);
         let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_read_does_not_hold_up_the_stop_for_long() {
+    async fn clients_that_do_not_read_hardly_delay_the_stop() {
         let (serving, mut client, shutdown) = connect_reading(false, 1 << 10, 3 << 20);
         client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         client.read_exact(&mut [0; 100]).await.unwrap();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_without_a_request_does_not_hold_up_the_stop() {
+    async fn idle_connections_do_not_delay_the_stop() {
         // What HTTP/2 begins with: the preface, and empty settings.
         let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".as_slice();
         for (is_http2, sent) in [(true, http2), (false, b"GET / HTTP/1.1\r\nHost"), (false, b"")] {

@@ -12,7 +12,6 @@
 //! If a controller or task does not stop, the manager ends with an error, because it cannot lead again.
 
 mod elector;
-mod fence;
 
 use std::time::{Duration, Instant};
 
@@ -20,9 +19,8 @@ use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 
+pub use crate::fence::{Fence, FenceClosed};
 pub use elector::Elector;
-pub use fence::{Fence, FenceClosed};
-pub(crate) use fence::{Fences, Sent};
 
 /// Which lease, and how long things take. The defaults are client-go's.
 ///
@@ -303,8 +301,8 @@ impl Election {
         Intent::Wait { holder: holder.to_owned() }
     }
 
-    /// There is no lease. If there was one, it was deleted, and somebody may have held it until then,
-    /// seen or not: who does works on and does not know.
+    /// There is no lease. If there was one, it was deleted, and a replica may have held it until then,
+    /// seen or not: its holder works on and does not know.
     fn look_for_missing(&mut self, now: Instant, wall: Timestamp) -> Intent {
         if let Some((seen, _)) = &self.observed {
             let holder = seen.holder_identity.clone().unwrap_or_default();
@@ -417,7 +415,7 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    /// An elector takes settings that nobody asked about.
+    /// An elector takes settings that were not validated.
     #[test]
     fn the_longest_times_are_as_good_as_for_ever() {
         let longest = Duration::MAX;

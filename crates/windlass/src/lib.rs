@@ -118,6 +118,7 @@ pub mod rbac;
 pub mod webhook;
 
 mod decode;
+mod fence;
 mod host;
 mod http_server;
 mod key;
@@ -125,9 +126,11 @@ mod names;
 mod object;
 mod outage;
 mod reflector;
+mod remote_cluster;
 mod report;
 mod retry;
 mod selector;
+mod token_file;
 
 pub use k8s_openapi;
 pub use kube;

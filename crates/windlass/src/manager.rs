@@ -34,7 +34,6 @@
 
 mod access;
 mod builder;
-mod cluster;
 mod describe;
 mod error;
 mod http;
@@ -57,8 +56,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use crate::remote_cluster::RemoteCluster;
 pub use builder::ManagerBuilder;
-pub use cluster::RemoteCluster;
 pub use error::ManagerError;
 pub use probes::Check;
 

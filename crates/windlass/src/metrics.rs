@@ -202,7 +202,7 @@ impl std::fmt::Debug for Registry {
 pub(crate) struct WeakRegistry(Weak<Inner>, bool);
 
 impl WeakRegistry {
-    /// The registry, while there is somebody else to read it.
+    /// The registry, while there is another owner to read it.
     pub(crate) fn upgrade(&self) -> Option<Registry> {
         self.0.upgrade().map(|inner| Registry { inner, own: self.1 })
     }
@@ -267,7 +267,7 @@ impl Registry {
     /// Everything, in Prometheus' text format.
     pub fn encode(&self) -> String {
         let mut all = Scrape::default();
-        // Who comes first decides what type a name is of.
+        // The first registration decides what type a name is of.
         for own in [true, false] {
             // Before what is registered is read: a collector may bring a counter up to date. Not while the collectors are
             // locked: one may register another.
@@ -408,11 +408,11 @@ h_count{c=\"d\"} 3
     }
 
     #[test]
-    fn what_nobody_can_read_is_not_shown() {
+    fn invalid_names_and_labels_are_not_shown() {
         let registry = Registry::default();
         let counter = registry.counter("bad name!", "B.", &[("la bel", "v")]);
         counter.inc();
-        assert_eq!(counter.get(), 1, "counts, for whoever asks it");
+        assert_eq!(counter.get(), 1, "counts, though it is not exported");
         registry.counter("twice", "T.", &[("a", "1"), ("a", "2")]).inc();
         registry.counter("label", "L.", &[("a-b", "1")]).inc();
         registry.counter("reserved", "R.", &[("__name__", "1")]).inc();

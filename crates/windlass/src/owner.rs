@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_and_other_types_tell_their_kind_where_they_know_it() {
+    fn owners_tell_their_kind_where_they_know_it() {
         type Map = kube::core::Object<kube::core::NotUsed, kube::core::NotUsed>;
         let meta = || parent("x").metadata;
         let own: PartialObjectMeta<ConfigMap> = PartialObjectMeta { metadata: meta(), ..Default::default() };

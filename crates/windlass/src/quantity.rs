@@ -209,7 +209,7 @@ fn interpret(suffix: &str) -> Option<(i32, u32, Format)> {
     Some((exponent.parse().ok()?, 0, Format::DecimalExponent))
 }
 
-/// The number in billionths, rounded up: who asks for some gets some. Counted in decimal digits, of which there
+/// The number in billionths, rounded up: a request for some gets some. Counted in decimal digits, of which there
 /// may be any number on the way, so that only what is too large in the end is out of range.
 fn magnitude(whole: &str, fraction: &str, exponent: i32, binary: u32) -> Result<i128, QuantityError> {
     // The last digit comes first.

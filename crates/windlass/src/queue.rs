@@ -210,7 +210,7 @@ pub enum Completion {
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct QueueStats {
-    /// Ready keys by priority, also those that became due while nobody took any.
+    /// Ready keys by priority, also those that became due while none was taken.
     pub depth: BTreeMap<i32, usize>,
     /// Keys whose time has not come.
     pub waiting: usize,
@@ -484,7 +484,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
             retries: self.retries,
             ..QueueStats::default()
         };
-        // What is due is ready, also if nobody has come for it.
+        // What is due is ready, also if no worker has taken it.
         for key in self.waiting.range(..=(now, u64::MAX)).map(|(_, key)| key) {
             let priority = self.entries.get(key).map_or(Priority::NORMAL, |entry| entry.priority);
             *stats.depth.entry(priority.0).or_default() += 1;

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::BoxError;
 
-use crate::config::TokenFile;
 use crate::outage::Outage;
+use crate::token_file::TokenFile;
 
 /// Tries of one request: the first and, as client-go, ten more.
 const TRIES: u32 = 11;
@@ -36,7 +36,7 @@ pub(crate) struct Attempts {
     pub(crate) pausing: bool,
 }
 
-/// Where that is written down: an extension of requests, for whoever wants to know. Clones share it.
+/// Where that is written down: an extension of requests that callers may add. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Account(Arc<Mutex<Attempts>>);
 
@@ -184,7 +184,7 @@ mod tests {
     use kube::api::{Api, PostParams};
 
     use super::*;
-    use crate::lease::{Fence, FenceClosed};
+    use crate::fence::{Fence, FenceClosed};
 
     /// A server that answers `code` once, then what was asked for; and the methods it saw.
     fn busy_once(code: u16, retry_after: Option<&'static str>) -> (kube::Client, Arc<Mutex<Vec<Method>>>) {

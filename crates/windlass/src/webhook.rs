@@ -346,7 +346,7 @@ impl Webhooks {
         self
     }
 
-    /// Whether there is anything to serve, and somebody who wants it served.
+    /// Whether there is anything to serve, and a configuration that asks for it.
     pub(crate) fn is_enabled(&self) -> bool {
         self.enabled
     }
@@ -435,7 +435,7 @@ impl Bound {
         rules
     }
 
-    /// The configurations for an operator of this name in its cluster, with nobody to trust yet.
+    /// The configurations for an operator of this name in its cluster, with no authority to trust yet.
     pub(crate) fn manifests(&self, name: &str) -> Vec<serde_json::Value> {
         let (settings, name) = match &self.webhooks.certificates.0 {
             Source::SelfManaged(settings) => (Some(settings), settings.registered_as().unwrap_or(name)),
@@ -530,7 +530,7 @@ impl Bound {
                     registered: parking_lot::Mutex::default(),
                 };
                 let keeper = Keeper::new(client.kube().clone(), *settings, injector, Arc::clone(&serving));
-                // Boxed: what it awaits is large, and whoever runs a manager would carry it about.
+                // Boxed: what it awaits is large, and would be part of each future that runs a manager.
                 Box::pin(keeper.start()).await?;
                 tasks.spawn(async move {
                     keeper.run(shutdown).await;

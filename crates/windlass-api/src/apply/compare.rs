@@ -1,4 +1,4 @@
-//! What changed between two objects, as paths somebody can own.
+//! What changed between two objects, as paths that managers can own.
 //!
 //! The result is one tree instead of upstream's three sets (added, modified, removed): a node says
 //! whether its path was *taken* (added or modified, so the writer owns it now) and whether it was

@@ -1,4 +1,4 @@
-//! Conflicts: paths an applier wants to change that belong to somebody else.
+//! Conflicts: paths an applier wants to change that belong to another manager.
 
 use http::StatusCode;
 
@@ -8,7 +8,7 @@ use super::managers::Entry;
 use crate::field::quote;
 use crate::status::Status;
 
-/// One path that belongs to somebody else.
+/// One path that belongs to another manager.
 pub(super) struct Conflict {
     /// The owner as messages name it.
     owner: String,

@@ -1,4 +1,4 @@
-//! Field sets: which paths of an object somebody owns.
+//! Field sets: which paths of an object a manager owns.
 //!
 //! A set is kept in the very shape it has on the wire, the `fieldsV1` trie: every key is one path
 //! element, `{}` is an owned leaf, and `.` marks an owned node that has more below it:
@@ -234,7 +234,7 @@ fn print_value(value: &Value) -> String {
     }
 }
 
-/// Reads a `fieldsV1` that somebody else wrote: checks it and brings it into canonical form. Path
+/// Reads a `fieldsV1` that a client wrote: checks it and brings it into canonical form. Path
 /// elements of unknown kinds are skipped, as upstream does.
 pub(super) fn decode(fields: &Value) -> Result<Trie, String> {
     let mut out = Map::new();

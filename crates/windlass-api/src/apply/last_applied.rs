@@ -1,7 +1,7 @@
 //! The annotation client-side `kubectl apply` keeps, for objects that move to server-side apply.
 //!
 //! Only the manager called `kubectl` looks at it: it may take over fields that its earlier client-side
-//! applies set and nobody changed since, and it keeps the annotation current so that a client can go
+//! applies set and no manager changed since, and it keeps the annotation current so that a client can go
 //! back.
 
 use serde_json::Value;

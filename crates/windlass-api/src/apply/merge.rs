@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_wants_is_pruned() {
+    fn only_unwanted_fields_are_pruned() {
         let object =
             json!({"metadata": {"name": "p", "labels": {"a": "1", "b": "2", "c": "3"}, "finalizers": ["x", "y"]}});
         let last = json!({"f:metadata": {"f:labels": {"f:a": {}, "f:b": {}}, "f:finalizers": {"v:\"x\"": {}}}});
@@ -336,7 +336,7 @@ mod tests {
         );
         // A named field goes with everything in it once no manager has anything below it.
         check_prune(&object, &last, &[json!({"f:metadata": {"f:namespace": {}}})], &json!({"metadata": {"name": "p"}}));
-        // ... but stays, empty, if somebody owns the field itself.
+        // ... but stays, empty, if a manager owns the field itself.
         check_prune(
             &json!({"metadata": {"labels": {"a": "1"}}}),
             &json!({"f:metadata": {"f:labels": {"f:a": {}}}}),
@@ -352,10 +352,10 @@ mod tests {
         let last = item("a", json!({".": {}, "f:name": {}, "f:image": {}}));
         let b = item("b", json!({".": {}, "f:name": {}}));
         check_prune(&object, &last, std::slice::from_ref(&b), &json!({"spec": {"containers": [{"name": "b"}]}}));
-        // Somebody who only changed a field does not keep the item.
+        // A manager that only changed a field does not keep the item.
         let image = item("a", json!({"f:image": {}}));
         check_prune(&object, &last, &[b.clone(), image], &json!({"spec": {"containers": [{"name": "b"}]}}));
-        // Somebody who applied it does, but not the fields only the leaver had.
+        // A manager that applied it does, but not the fields only the leaver had.
         let a = item("a", json!({".": {}, "f:name": {}}));
         check_prune(
             &object,

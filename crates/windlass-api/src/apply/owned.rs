@@ -49,7 +49,7 @@ fn is_leaf(shape: Shape<'_>, value: &Value) -> bool {
 }
 
 /// Adapts a set to a schema that changed since it was recorded: what has become atomic is owned as a
-/// whole by whoever owned a part of it.
+/// whole by the owners of its parts.
 pub(super) fn reconcile(shape: Shape<'_>, set: &mut Trie) {
     for (element, node) in set.iter_mut() {
         let below = match element.split_at_checked(2) {

@@ -1,7 +1,7 @@
 //! Giving back what an applier no longer says, when owners speak of several versions.
 //!
 //! Where all sets are in the applier's last version, [`merge::prune`] does it in one walk. Otherwise the
-//! object is taken through every version that somebody speaks of, in the order of upstream's
+//! object is taken through every version that a manager speaks of, in the order of upstream's
 //! `merge/update.go`: remove what was applied last, put back what anybody owns, then remove only what
 //! was both applied last and lost.
 
@@ -14,7 +14,7 @@ use super::{Manager, Unconvertible, merge, owned};
 use crate::schema::Schema;
 use crate::status::Status;
 
-/// Removes from `merged` what the applier had in `last` and nobody has in `managed`, the sets of all by
+/// Removes from `merged` what the applier had in `last` and no manager has in `managed`, the sets of all by
 /// version, the applier's new one included.
 pub(super) fn prune(
     schema: &Schema,
@@ -105,7 +105,7 @@ impl<'a> Reader<'a> {
         Ok(if version == *own { pruned } else { self.convert(&pruned, own)? }.object)
     }
 
-    /// Puts back what somebody owns, version by version; the version at hand comes first, as what is
+    /// Puts back what a manager owns, version by version; the version at hand comes first, as what is
     /// missing may be needed to convert.
     fn put_back(&self, merged: &At<'a>, pruned: At<'a>, managed: &[(&str, &Trie)]) -> Result<At<'a>, Unconvertible> {
         let first = merged.version.clone();

@@ -182,7 +182,7 @@ fn write_keyed(keys: &[Box<str>], items: Option<&Schema>, item: &Value, out: &mu
 /// The object of a kind before anything is set: what a create is compared with.
 ///
 /// Built-in kinds are Go structs, whose plain struct fields are there even when empty and whose
-/// required lists and pointers read as null; nobody comes to own such a field by filling it. A custom
+/// required lists and pointers read as null; no manager comes to own such a field by filling it. A custom
 /// resource starts from nothing.
 pub(super) fn zero(schema: &Schema) -> Value {
     let mut out = serde_json::Map::new();

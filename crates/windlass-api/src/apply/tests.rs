@@ -122,7 +122,7 @@ fn applying_creates_changes_and_removes() {
     assert_eq!(now["metadata"].get("labels"), None);
     object.expect_owners(&[("m1 Apply 3", json!({"f:data": {"f:x": {}}}))]);
 
-    // A merge patch by somebody else.
+    // A merge patch by another manager.
     let mut new = object.live.clone().unwrap();
     new["data"]["z"] = json!("1");
     object.write("merger", "", new);
@@ -177,7 +177,7 @@ fn conflicts_name_every_owner() {
     assert_eq!(now["data"], json!({"s": "put"}));
     object.expect_owners(&[("m1 Apply 1", json!({"f:data": {}})), ("putter Update 7", json!({"f:data": {"f:s": {}}}))]);
 
-    // One empty entry clears the owners; what was there then belongs to nobody in particular.
+    // One empty entry clears the owners; what was there then belongs to no manager in particular.
     let mut new = object.live.clone().unwrap();
     new["metadata"]["managedFields"] = json!([{}]);
     object.write("x", "", new);
@@ -299,7 +299,7 @@ fn updates_keep_their_time_unless_they_take_something() {
     object.write("other", "", new);
     let owned = json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}});
     object.expect_owners(&[("m Update 1", owned)]);
-    // A removal belongs to nobody.
+    // A removal belongs to no manager.
     let new = object.config(&json!({"data": {"a": "1"}}));
     object.write("other", "", new);
     object.expect_owners(&[("m Update 1", json!({"f:data": {".": {}, "f:a": {}}}))]);

@@ -3,7 +3,7 @@
 
 use super::{End, Node, ParseError};
 
-/// Expressions nest in filters only; nobody writes more than two levels.
+/// Expressions nest in filters only; two levels are more than expressions have.
 const MAX_DEPTH: usize = 16;
 
 /// Parses a template, which starts with `{`, and returns its first expression. The rest must parse too.

@@ -154,7 +154,7 @@ fn messages_see_plain_old_values_where_rules_look_at_them() {
     check(&rule("self == 'z'", "'was ' + oldSelf", false), &json!("x"), Some(&old), &[fixed]);
 }
 
-/// Nobody declares all of an object's metadata, so a whole object never counts as unchanged.
+/// An object's metadata is never declared as a whole, so a whole object never counts as unchanged.
 #[test]
 fn rules_about_whole_objects_are_not_forgiven() {
     let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.spec.a > 5"}], "properties": {
@@ -287,7 +287,7 @@ fn costs_are_upstreams() {
 }
 
 #[test]
-fn work_that_costs_leave_out_is_limited_for_the_whole_object() {
+fn uncosted_work_is_limited_for_the_whole_object() {
     let list = json!({"type": "array", "items": {"type": "integer"}});
     let rules: Vec<Json> = (0..10).map(|_| json!({"rule": "self.all(a, (self + self).size() > a)"})).collect();
     let spec = |rules: &[Json]| {

@@ -105,7 +105,7 @@ impl Reader {
         schema.rules = rules;
         schema.default = level.default.filter(|value| !value.is_null()).map(|value| {
             let mut value = value.clone();
-            // Metadata has fields that nobody declares.
+            // Metadata has fields that are not declared.
             if !self.inside_metadata {
                 prune::prune(&mut value, &schema);
             }

@@ -92,7 +92,7 @@ impl<'a> Old<'a> {
     pub(crate) fn field(self, name: &str) -> Option<Old<'a>> {
         let value = self.value.get(name)?;
         let schema = match self.schema.properties.get(name) {
-            // What nobody declared is never the same: an object with metadata is compared by its other fields alone.
+            // What is not declared is never the same: an object with metadata is compared by its other fields alone.
             Some(SchemaRef::Definition { .. }) => self.schema.rules.as_deref()?.metadata.as_deref()?,
             Some(own) => own,
             None => self.schema.additional.as_deref()?,

@@ -156,6 +156,7 @@ fn join<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     text(context, joined)
 }
 
+/// What `strings.quote` makes of a text: unlike Go's `%q`, it leaves other control characters as they are.
 fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

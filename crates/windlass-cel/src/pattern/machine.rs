@@ -6,7 +6,7 @@
 //! So a pattern begins with its places. Once they have taken as long as the automaton takes to be built, it is: a
 //! pattern that is used once never has one, and none costs more than twice what it must.
 //!
-//! Nobody can tell beforehand how long matching takes, so it is measured on the way, and whoever asks says when it is
+//! How long matching takes is not known beforehand, so it is measured on the way, and the caller says when it is
 //! too much: [`Spend`].
 
 use std::ops::Range;
@@ -43,7 +43,7 @@ pub struct TooLong;
 pub struct Machine {
     hir: Hir,
     /// The program, unless it is large: a definition may have hundreds of its kind and memory has no room for them all.
-    /// Such a one is built for each search, at the expense of who asks.
+    /// Such a one is built for each search, at the expense of the caller.
     program: Option<Program>,
     /// How many steps were taken in places before there was an automaton.
     steps: AtomicU64,
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_ends_what_takes_long() {
+    fn the_caller_ends_what_takes_long() {
         // Whether the letter so far back is an `a` is something to remember for each of them.
         let machine = compile("a[ab]{900}c").unwrap();
         let mut seed = 1_u32;

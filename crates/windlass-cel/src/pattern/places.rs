@@ -150,7 +150,7 @@ pub(super) struct Room {
     seen: Vec<u32>,
     /// The turn in which a class was last asked for, and what it said.
     classes: Vec<(u32, bool)>,
-    /// What was done since somebody asked.
+    /// What was done since that was last asked.
     steps: u64,
     /// A program that is not kept elsewhere.
     pub(super) program: Option<Program>,
@@ -182,7 +182,7 @@ impl Room {
 /// Why a search came to no end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Whoever asks does not want to wait longer.
+    /// The caller does not want to wait longer.
     TooLong,
     /// It took all steps that it was given.
     Enough,

@@ -53,7 +53,7 @@ impl Candidate {
     /// Whether the operator has made the object that was found.
     fn made(&self, found: &Value) -> bool {
         match self.kind {
-            // Nobody but the library keeps the key of the authority beside the certificate: cert-manager does not.
+            // Only the library keeps the key of the authority beside the certificate: cert-manager does not.
             Kind::Secret => {
                 let has = |key: &str| found["data"][key].is_string();
                 found["type"] == "kubernetes.io/tls" && ["ca.crt", "ca.key", "tls.crt", "tls.key"].into_iter().all(has)

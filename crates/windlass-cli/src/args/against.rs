@@ -1,9 +1,9 @@
-//! The arguments of the commands that work on a cluster, whichever one that is.
+//! The arguments of the commands that work on a cluster.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use super::{ListFormat, parse_image, parse_name, parse_namespace};
-use crate::image::{Reference, USER, parse_label, parse_user};
 
 /// Which cluster a command works on.
 #[derive(Clone, Debug, clap::Args)]
@@ -126,7 +126,7 @@ pub(crate) struct Run {
     pub namespace: Option<String>,
     /// The address of this machine at which the cluster reaches the operator's webhooks [default: the loopback address
     /// for clusters on this machine, for others the address that leads to the API server]
-    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = crate::run::reach::parse)]
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = parse_address)]
     pub webhook_address: Option<String>,
     /// How many seconds the cluster may take to serve the kinds
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
@@ -138,77 +138,6 @@ pub(crate) struct Run {
     /// Arguments of the operator's program
     #[arg(last = true)]
     pub arguments: Vec<String>,
-}
-
-#[derive(Debug, clap::Subcommand)]
-pub(crate) enum Image {
-    /// Make an image of a program or a directory, without a container engine
-    Build(ImageBuild),
-    /// Load images from a tar file, as `docker save` and `windlass image build` write them
-    Load(ImageLoad),
-    /// List the images that are kept on this machine
-    List(ImageList),
-    /// Remove images from this machine
-    Remove(ImageRemove),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ImageLoad {
-    /// The tar file: an OCI layout or an archive of docker, perhaps compressed with gzip
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-    /// The name of the image [default: the names that the file has]
-    #[arg(short, long, value_name = "NAME[:TAG]")]
-    pub tag: Option<Reference>,
-    /// How the result is printed
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: ListFormat,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ImageList {
-    /// How the result is printed
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: ListFormat,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ImageRemove {
-    /// The names of the images
-    #[arg(value_name = "NAME[:TAG]", required = true)]
-    pub names: Vec<windlass_image::Name>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ImageBuild {
-    /// The program, which comes with the libraries that it needs, or a directory with all files of the image
-    #[arg(value_name = "FILE|DIR")]
-    pub path: PathBuf,
-    /// The name of the image
-    #[arg(short, long, value_name = "NAME[:TAG]")]
-    pub tag: Reference,
-    /// Put the files on this image: an image with its registry, such as gcr.io/distroless/cc-debian12:nonroot, or an OCI
-    /// layout on this machine, as a directory or a tar file [default: nothing but the program and its libraries]
-    #[arg(long, value_name = "IMAGE|DIR|FILE")]
-    pub base: Option<PathBuf>,
-    /// The program to start [default: the program that the image is made of]
-    #[arg(long, value_name = "PATH")]
-    pub entrypoint: Option<String>,
-    /// The user that the program runs as, by number and not root: generated manifests have `runAsNonRoot`
-    #[arg(long, default_value = USER, value_name = "UID[:GID]", value_parser = parse_user)]
-    pub user: String,
-    /// A label of the image; may be given more than once
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
-    pub label: Vec<(String, String)>,
-    /// The tar file to write [default: the name of the image and .tar, unless it is pushed]
-    #[arg(short, long, value_name = "FILE")]
-    pub file: Option<PathBuf>,
-    /// Push the image to the registry that its name begins with
-    #[arg(long)]
-    pub push: bool,
-    /// How the result is printed
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: ListFormat,
 }
 
 #[derive(Debug, clap::Args)]
@@ -327,4 +256,31 @@ pub(crate) struct BundleCleanup {
     pub output: ListFormat,
     #[command(flatten)]
     pub target: Target,
+}
+
+/// An address, with a port or without.
+fn parse_address(text: &str) -> Result<String, String> {
+    if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, 0).to_string());
+    }
+    match text.parse::<SocketAddr>() {
+        Ok(address) => Ok(address.to_string()),
+        Err(_) => Err("use an IP address, with or without a port".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn addresses_may_have_a_port() {
+        assert_eq!(parse_address("192.0.2.1").unwrap(), "192.0.2.1:0");
+        assert_eq!(parse_address("192.0.2.1:9443").unwrap(), "192.0.2.1:9443");
+        assert_eq!(parse_address("::1").unwrap(), "[::1]:0");
+        assert_eq!(parse_address("[::1]").unwrap(), "[::1]:0");
+        assert!(parse_address("example.com").unwrap_err().contains("an IP address"));
+    }
 }

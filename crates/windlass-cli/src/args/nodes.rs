@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{ListFormat, Target};
+use super::{ListFormat, Target, parse_label};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Nodes {
@@ -63,9 +63,4 @@ pub(crate) struct NodesList {
     pub output: ListFormat,
     #[command(flatten)]
     pub target: Target,
-}
-
-fn parse_label(text: &str) -> Result<(String, String), String> {
-    let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
-    parts.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| "use NAME=VALUE".to_owned())
 }

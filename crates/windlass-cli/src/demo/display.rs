@@ -69,7 +69,7 @@ struct Document {
 }
 
 impl<B: Board> Display<B> {
-    /// The form that suits whoever reads standard output.
+    /// The form that suits the reader of standard output.
     ///
     /// Logs that go to the same terminal would tear a live table apart, so with them it is plain.
     pub(crate) fn choose(format: Format, logs: bool, playbill: Playbill, board: watch::Receiver<B>) -> Self {

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pet_that_is_gone_keeps_its_row_until_told_otherwise() {
+    fn deleted_pets_keep_their_row_for_a_while() {
         let thor = pet(1, &json!({}), &status("True", 1));
         let added = Change::Added { object: Arc::clone(&thor), initial: true };
         let deleted = Change::Deleted { object: thor };

@@ -1,7 +1,7 @@
-//! What runs during the demo: a cluster, a pet store, an operator, and somebody who watches Pets.
+//! What runs during the demo: a cluster, a pet store, an operator, and a watcher of Pets.
 //!
 //! Parts are started one after the other and stopped in the reverse order. A part that ends although
-//! nobody told it to is reported through a channel. Dropping the stage stops everything too, without
+//! it was not told to is reported through a channel. Dropping the stage stops everything too, without
 //! waiting.
 
 use std::future::Future;
@@ -27,12 +27,12 @@ use windlass_cluster::{Cluster, Credentials};
 
 use super::pets::Pets;
 use super::tale::local;
-use crate::kubeconfig;
+use crate::kubeconfig_file;
 
 /// The context in the kubeconfig, and the name under which the demo owns what it writes.
 const NAME: &str = "windlass-demo";
 
-/// Nobody outside this machine needs to get in; the system picks the port.
+/// Other machines need not get in; the system picks the port.
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// How long the operator may finish what it is doing.
@@ -143,7 +143,7 @@ impl Stage {
 
     /// Writes a kubeconfig that only its owner can read, to be removed when the demo ends.
     pub(crate) fn write_kubeconfig(&mut self) -> Result<&Path> {
-        let text = kubeconfig::to_yaml(&self.credentials()?.kubeconfig(NAME))?;
+        let text = kubeconfig_file::to_yaml(&self.credentials()?.kubeconfig(NAME))?;
         // The file has mode 0600 from the start.
         let made = tempfile::Builder::new().prefix("windlass-demo-").suffix(".kubeconfig").tempfile();
         let mut file = made.context("cannot make a file for the kubeconfig; set TMPDIR to a directory for it")?;

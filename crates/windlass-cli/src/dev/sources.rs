@@ -113,7 +113,7 @@ fn watcher(places: &Places, changes: &mpsc::Sender<Changes>) -> Result<Recommend
                 event.paths.into_iter().filter(|path| places.is_watched(path) && path.is_dir()).collect();
         }
         if found.saved != Saved::default() || !found.directories.is_empty() {
-            // On a thread of the watcher's own, which waits while nobody reads.
+            // On a thread of the watcher's own, which waits while its channel is full.
             let _ = changes.blocking_send(found);
         }
     });

@@ -78,7 +78,7 @@ fn plan(root: &Path, project: &Project, kind: ManifestKind, options: &Options, f
         _ => error.into(),
     })?;
     Ok(match kind {
-        // Nobody edits the one file: it is what `kubectl apply` is given.
+        // The one file is not edited: it is what `kubectl apply` is given.
         ManifestKind::Install => Plan::new(root, &Tree::default(), &installer(&objects), true)?,
         ManifestKind::Chart => package::plan(root, "chart", &helm(root, project, &objects, options)?, force)?,
         _ => package::plan(root, "bundle", &olm(root, project, &objects, options)?, force)?,

@@ -41,17 +41,6 @@ fn any_port(address: IpAddr) -> String {
     SocketAddr::new(address, 0).to_string()
 }
 
-/// An address with a port or without.
-pub(crate) fn parse(text: &str) -> Result<String, String> {
-    if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return Ok(any_port(address));
-    }
-    match text.parse::<SocketAddr>() {
-        Ok(address) => Ok(address.to_string()),
-        Err(_) => Err("use an IP address, with or without a port".to_owned()),
-    }
-}
-
 /// The network of containers that a context's cluster runs in, by the names that kind and k3d give.
 fn container_network(context: &str) -> Option<String> {
     if context.starts_with("kind-") {
@@ -99,15 +88,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn addresses_may_have_a_port() {
-        assert_eq!(parse("192.0.2.1").unwrap(), "192.0.2.1:0");
-        assert_eq!(parse("192.0.2.1:9443").unwrap(), "192.0.2.1:9443");
-        assert_eq!(parse("::1").unwrap(), "[::1]:0");
-        assert_eq!(parse("[::1]").unwrap(), "[::1]:0");
-        assert!(parse("example.com").unwrap_err().contains("an IP address"));
-    }
 
     #[test]
     fn gateways_of_container_networks_are_found() {

@@ -18,9 +18,9 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use super::{ANYWHERE, starter};
 use crate::args::Up;
 use crate::home::{Home, Run, is_ending};
-use crate::kubeconfig::Before;
+use crate::kubeconfig_file::Before;
 use crate::signals::Signals;
-use crate::{down, kubeconfig, output};
+use crate::{kubeconfig_file, output, stopping};
 
 /// How a start ended that did not fail.
 enum Started {
@@ -36,7 +36,7 @@ pub(super) fn run(args: &Up, home: &Home) -> Result<ExitCode> {
     // Two commands at once would start two clusters of one name, and `down` would find only one of them.
     let _starting = home.lock()?;
     // One that was killed just now is as good as gone, once it has closed its files.
-    let present = home.present().filter(|run| !is_ending(run.pid) || !down::ended(run));
+    let present = home.present().filter(|run| !is_ending(run.pid) || !stopping::ended(run));
     if let Some(run) = present {
         bail!(
             "cluster {:?} already runs{} (pid {}); stop it with `windlass down --name {}`",
@@ -75,7 +75,7 @@ async fn start(args: &Up, home: &Home) -> Result<Started> {
     let published = publish(args, home, &server, process.pid);
     if let Some(code) = signals.pending().await {
         process.stop(&mut signals).await;
-        let forgotten = down::forget(home, home.started().as_ref(), true);
+        let forgotten = stopping::forget(home, home.started().as_ref(), true);
         home.clear_run();
         return forgotten.map(|()| Started::Interrupted(code));
     }
@@ -86,9 +86,9 @@ async fn start(args: &Up, home: &Home) -> Result<Started> {
     let file = match published {
         Ok(file) => file,
         Err(error) => {
-            // A cluster that nobody can find is not left running.
+            // A cluster that no command can find is not left running.
             process.stop(&mut signals).await;
-            let forgotten = down::forget(home, home.started().as_ref(), true);
+            let forgotten = stopping::forget(home, home.started().as_ref(), true);
             home.clear_run();
             return Err(match forgotten {
                 Ok(()) => error,
@@ -123,7 +123,7 @@ fn address(args: &Up, home: &Home) -> SocketAddr {
 
 /// Lets clients and later commands find a cluster that serves. Returns the kubeconfig that names it.
 fn publish(args: &Up, home: &Home, server: &str, pid: i32) -> Result<PathBuf> {
-    let config = kubeconfig::read(&home.kubeconfig())?;
+    let config = kubeconfig_file::read(&home.kubeconfig())?;
     let record = |before: Before| {
         // What a run that ended without `down` has left there is its own.
         let earlier = home.started();
@@ -141,10 +141,10 @@ fn publish(args: &Up, home: &Home, server: &str, pid: i32) -> Result<PathBuf> {
     match &args.kubeconfig {
         Some(file) => {
             record(Before::default())?;
-            kubeconfig::write(file, &config)?;
+            kubeconfig_file::write(file, &config)?;
             Ok(file.clone())
         }
-        None => kubeconfig::merge(&config, record),
+        None => kubeconfig_file::merge(&config, record),
     }
 }
 
@@ -239,7 +239,7 @@ impl Process {
             // A process that is just dying may take it as well.
             self.said.read_line(&mut answer).await
         };
-        let told = tokio::time::timeout(down::STOP_TIMEOUT, told).await.context("the cluster does not answer")?;
+        let told = tokio::time::timeout(stopping::STOP_TIMEOUT, told).await.context("the cluster does not answer")?;
         ensure!(told.context(STOPPED)? > 0, STOPPED);
         Ok(())
     }
@@ -249,11 +249,11 @@ impl Process {
         self.leash = None;
         if let Some(pid) = Pid::from_raw(self.pid) {
             // It may have ended already, and then it is only to be waited for.
-            let _ = down::terminate(pid);
+            let _ = stopping::terminate(pid);
         }
         tokio::select! {
             _ = self.child.wait() => return,
-            () = tokio::time::sleep(down::STOP_TIMEOUT) => {}
+            () = tokio::time::sleep(stopping::STOP_TIMEOUT) => {}
             _ = signals.recv() => {}
         }
         let _ = self.child.kill().await;

@@ -30,7 +30,7 @@ pub(super) async fn remove(client: Client, is_former: impl Fn(&Node) -> bool) ->
             continue;
         };
         let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-        // Nobody would confirm its end.
+        // Its end would not be confirmed.
         match pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await {
             Err(error) if !is_gone(&error) => {
                 tracing::warn!(%namespace, pod = %pod.name_any(), %error, "a pod of a former node cannot be deleted");

@@ -1,6 +1,6 @@
 //! The command that starts a cluster in the background, as the cluster's process sees it.
 //!
-//! Until the command has recorded the cluster, nobody else can find it, so it must not outlive the command, however
+//! Until the command has recorded the cluster, no other command can find it, so it must not outlive the command, however
 //! that ends. Standard input is a pipe whose other end only the command has: it writes to it once it has recorded the
 //! cluster, and the system closes it when the command ends. A line of output says that this was heard.
 
@@ -23,7 +23,7 @@ pub(super) struct Starter {
 }
 
 impl Starter {
-    /// For a cluster that nobody needs to record.
+    /// For a cluster that need not be recorded.
     pub(super) fn none() -> Self {
         Self { pipe: None }
     }

@@ -25,7 +25,7 @@ async fn code(client: &Client, method: &str, path: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn nobody_gets_health_and_version_and_nothing_else() {
+async fn anonymous_users_get_health_and_version_only() {
     let cluster = Cluster::ephemeral();
     let client = anonymous(&cluster).await;
     for path in ["/healthz", "/livez", "/readyz", "/version"] {
@@ -39,7 +39,7 @@ async fn nobody_gets_health_and_version_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_nobody_at_all() {
+async fn a_wrong_token_is_refused() {
     let cluster = Cluster::ephemeral();
     let client = anonymous(&cluster).await;
     let request = Request::get("/version").header("authorization", "Bearer wrong").body(Vec::new()).unwrap();

@@ -19,7 +19,7 @@ fn bad_arguments_are_named() {
 }
 
 #[test]
-fn a_cluster_that_is_not_there_is_said_not_to_run() {
+fn missing_clusters_are_reported_as_not_running() {
     check("kubeconfig --name nope", "cluster \"nope\" is not running; start it with `windlass up --name nope`");
     let sandbox = Sandbox::new();
     let said = sandbox.windlass("status --name nope");

@@ -80,7 +80,7 @@ fn a_cluster_is_started_shown_and_stopped() {
     assert_eq!(parsed(&sandbox, "status --name one -o json"), json!({"name": "one", "running": false}));
     std::fs::create_dir_all(sandbox.path("clusters/somebody-elses")).unwrap();
     assert_eq!(parsed(&sandbox, "list -o json"), json!([{"name": "one", "running": false, "server": null}]));
-    // One that has ended but that nobody has waited for has no command line any more.
+    // One that has ended but that has not been waited for has no command line any more.
     let command = std::fs::read(format!("/proc/{}/cmdline", said["pid"])).unwrap_or_default();
     assert!(command.is_empty(), "the process still runs");
     assert!(sandbox.succeeds("down --name one --purge").contains("was not running"));

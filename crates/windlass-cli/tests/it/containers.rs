@@ -167,7 +167,7 @@ fn pods_have_volumes_and_are_debugged() {
     assert!(measured && said.starts_with("web "), "{said}");
     assert!(cluster.succeeds("top node --no-headers").starts_with("default "));
     assert!(cluster.run("exec -c main web -- busybox grep x /nothing").1.contains("exit code 2"));
-    // Nobody enters a pod without the right to.
+    // No user enters a pod without the right to.
     for refused in
         ["exec web -c main -- id", "port-forward pod/web :80", "attach web -c main", "cp -c main file web:/x"]
     {

@@ -224,7 +224,7 @@ fn an_operator_is_deployed_and_survives_the_control_plane() {
     create("third");
     machine.run("delete pet third");
 
-    // Replicas that still run would register their webhooks again, and then nobody could change a Pet.
+    // Replicas that still run would register their webhooks again, and then Pets could not be changed.
     machine.sandbox.succeeds("undeploy --keep-crds --timeout 120");
     let webhooks = "get validatingwebhookconfigurations,mutatingwebhookconfigurations -o name";
     assert_eq!(machine.run(webhooks), "");

@@ -1,4 +1,4 @@
-//! `up` that is interrupted or killed before it is done, and clusters that nobody recorded.
+//! `up` that is interrupted or killed before it is done, and clusters that were not recorded.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -39,7 +39,7 @@ impl Moment {
     }
 }
 
-/// Starts a cluster while somebody edits the kubeconfig, so that the command does not get to its end, and sends it a
+/// Starts a cluster while another program edits the kubeconfig, so that the command does not get to its end, and sends it a
 /// signal at a moment of the start. Returns how it ended.
 fn up_until(sandbox: &Sandbox, moment: Moment, signal: Signal) -> ExitStatus {
     let lock = sandbox.path("user-kubeconfig.lock");
@@ -102,7 +102,7 @@ fn interrupting_up_stops_the_server_and_leaves_nothing() {
 }
 
 #[test]
-fn an_up_that_is_interrupted_at_its_end_takes_the_context_back() {
+fn an_interrupted_up_takes_the_context_back() {
     let sandbox = Sandbox::new();
     let theirs = "apiVersion: v1\ncontexts: [{name: prod, context: {}}]\ncurrent-context: prod\n";
     std::fs::write(sandbox.user_kubeconfig(), theirs).unwrap();
@@ -114,7 +114,7 @@ fn an_up_that_is_interrupted_at_its_end_takes_the_context_back() {
 }
 
 #[test]
-fn a_server_that_nobody_recorded_is_found_by_its_store() {
+fn an_unrecorded_server_is_found_by_its_store() {
     let sandbox = Sandbox::new();
     let said: Value = serde_json::from_str(&sandbox.succeeds("up --name one -o json")).unwrap();
     std::fs::remove_file(sandbox.path("clusters/one/run.json")).unwrap();

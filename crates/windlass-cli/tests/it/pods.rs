@@ -123,7 +123,7 @@ fn pods_reach_each_other_and_are_reached() {
 }
 
 #[test]
-fn pods_of_a_user_who_is_not_root_do_the_same() {
+fn pods_of_an_unprivileged_user_do_the_same() {
     if let Some(machine) = Machine::without_root() {
         run_everything(machine);
     }

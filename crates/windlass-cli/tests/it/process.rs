@@ -39,7 +39,7 @@ impl Running {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the program starts");
         let stdout = child.stdout.take().expect("the output is piped");
         let (send, lines) = channel();
-        // The thread ends with the program's output, or when nobody reads it any more.
+        // The thread ends with the program's output, or when it is not read any more.
         std::thread::spawn(move || BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|l| send.send(l)));
         Self { child, lines }
     }
@@ -84,7 +84,7 @@ impl Running {
         });
     }
 
-    /// Whether it has ended; nobody has waited for it yet.
+    /// Whether it has ended; it has not been waited for yet.
     pub(crate) fn has_ended(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it is there until waited for");
         stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))

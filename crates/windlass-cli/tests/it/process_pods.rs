@@ -58,7 +58,7 @@ fn count(machine: &Machine, dir: &str) -> usize {
 }
 
 #[test]
-fn a_tag_is_pulled_again_and_what_it_was_is_deleted() {
+fn tags_are_pulled_again_and_old_content_deleted() {
     let Some(machine) = Machine::with_processes() else { return };
     let (registry, elsewhere) = (Registry::start(Access::Anonymous), Sandbox::new());
     let image = format!("{}/team/app:v1", registry.address);

@@ -408,7 +408,7 @@ fn groups_of_kubernetes_are_refused_or_annotated() {
         let types = std::fs::read_to_string(sandbox.path("api/src/v1/gadget.rs")).unwrap();
         let annotation = r#"annotation("api-approved.kubernetes.io", "unapproved, experimental-only")"#;
         assert_eq!(types.contains(annotation), !note.is_empty(), "{domain}: {types}");
-        // Not where the types are those of somebody else.
+        // Not where the types are those of another crate.
         let said = sandbox.windlass("create api --group core --version v1 --kind Pod --resource=false");
         assert!(said.status.success() && said.stderr.is_empty(), "{domain}: {said:?}");
     }

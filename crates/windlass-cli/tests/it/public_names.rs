@@ -19,7 +19,7 @@ const PUBLISHED: [&str; 8] = [
 ];
 /// Types of `kube` and `k8s-openapi` that nearly every operator imports.
 const TAKEN: [&str; 6] = ["Api", "Client", "Condition", "Config", "Error", "Resource"];
-/// Traits that only close others against implementations elsewhere; nobody can name them.
+/// Traits that only close others against implementations elsewhere; users cannot name them.
 const UNNAMED: &str = "Sealed";
 
 fn sources(path: &Path, found: &mut Vec<PathBuf>) {

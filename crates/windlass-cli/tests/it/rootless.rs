@@ -175,7 +175,7 @@ fn kill_keeper(sandbox: &Sandbox) {
     }
 }
 
-/// Runs `windlass` as a user who is not root, where nobody can make a user namespace. `None`, loudly, where that cannot be tried.
+/// Runs `windlass` as a user who is not root, where user namespaces cannot be made. `None`, loudly, where that cannot be tried.
 fn without_user_namespaces(sandbox: &Sandbox, args: &str) -> Option<(bool, String)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: this needs root");

@@ -35,7 +35,7 @@ impl Terminal {
         let controller = File::from(controller);
         let mut reader = controller.try_clone().unwrap();
         let (send, written) = channel();
-        // The thread ends with the terminal, or when nobody reads it any more.
+        // The thread ends with the terminal, or when it is not read any more.
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count) = reader.read(&mut bytes) {

@@ -32,7 +32,7 @@ fn pid(said: &Value) -> Pid {
 }
 
 #[test]
-fn what_could_not_be_written_on_a_full_disk_is_said() {
+fn a_full_disk_is_reported_with_the_file() {
     let sandbox = Sandbox::new();
     for (args, action, file) in [
         ("up --name one", "allocate", "data/store/log-00000000000000000002.log"),
@@ -64,7 +64,7 @@ fn a_kubeconfig_on_a_full_disk_stays_as_it_was() {
 #[test]
 fn a_cluster_that_never_was_asks_nothing_of_the_kubeconfig() {
     let sandbox = Sandbox::new();
-    // There cannot be a lock beside a file with a name as long as this, so nobody can edit it.
+    // There cannot be a lock beside a file with a name as long as this, so it cannot be edited.
     let file = sandbox.path(&"k".repeat(253));
     std::fs::write(&file, "apiVersion: v1\ncontexts: []\n").unwrap();
     let down = || -> Said { sandbox.command("down --name one").env("KUBECONFIG", &file).output().unwrap().into() };
@@ -117,7 +117,7 @@ fn a_cluster_that_is_suspended_is_stopped() {
 }
 
 #[test]
-fn a_process_that_does_not_stop_is_killed_and_that_is_said() {
+fn killing_a_process_that_does_not_stop_is_reported() {
     let sandbox = Sandbox::new();
     let mut command = Command::new("sh");
     command.args([

@@ -33,7 +33,7 @@ const SHORTEST: i64 = 600;
 
 /// How long requests are kept after they were signed, denied or refused by the signer.
 const DECIDED_TTL: SignedDuration = SignedDuration::from_hours(1);
-/// How long requests are kept that nobody decides about, or signs.
+/// How long requests are kept that are not decided, or not signed.
 const PENDING_TTL: SignedDuration = SignedDuration::from_hours(24);
 
 pub(super) fn add_approver(manager: &mut Manager) -> Result<(), ManagerError> {

@@ -1,4 +1,4 @@
-//! Whose is what a selector matches: a controller adopts what nobody controls, and releases what no
+//! Control of what a selector matches: a controller adopts what has no controller, and releases what no
 //! longer matches. Mirrors upstream's `pkg/controller/controller_ref_manager.go`.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use serde_json::json;
 use windlass::cache::Lister;
 use windlass::{Context, Object, ObjectKey, owner};
 
-/// The index of objects that nobody controls, by namespace.
+/// The index of objects without a controller, by namespace.
 const ORPHANS: &str = "orphans";
 
 /// A selector that an API server accepted; nothing for one that cannot be understood.
@@ -38,7 +38,7 @@ pub(super) fn controller_reference<O: Object<DynamicType: Default>>(owner: &O) -
     }
 }
 
-/// What `owner` controls, and what nobody does in its namespace.
+/// What `owner` controls, and what has no controller in its namespace.
 pub(super) fn candidates<K: Object, O: Object>(lister: &Lister<K>, owner: &O) -> Vec<Arc<K>> {
     let mut found = lister.owned_by(owner);
     found.retain(|object| owner::is_controlled_by(&**object, owner));
@@ -46,7 +46,7 @@ pub(super) fn candidates<K: Object, O: Object>(lister: &Lister<K>, owner: &O) ->
     found
 }
 
-/// What nobody controls in a namespace.
+/// What has no controller in a namespace.
 fn orphans<K: Object>(lister: &Lister<K>, namespace: &str) -> Vec<Arc<K>> {
     lister.add_index(ORPHANS, |object: &K| match owner::controller(object) {
         Some(_) => Vec::new(),
@@ -55,7 +55,7 @@ fn orphans<K: Object>(lister: &Lister<K>, namespace: &str) -> Vec<Arc<K>> {
     lister.by_index(ORPHANS, namespace)
 }
 
-/// The keys of the owners that may want to adopt an object, if nobody controls it.
+/// The keys of the owners that may want to adopt an object, if it has no controller.
 pub(super) fn adopters<K: Object, O: Object>(
     object: &K,
     owners: &Lister<O>,

@@ -271,7 +271,7 @@ impl Run<'_> {
                 let found = ctx.live().get::<Job>(&key).await?;
                 match found.filter(|job| owner::is_controlled_by(job, &self.cron)) {
                     Some(job) if !self.is_active(job.metadata.uid.as_deref()) => job,
-                    // Somebody else's, who looks after it.
+                    // Another controller's, which looks after it.
                     _ => return Ok(()),
                 }
             }

@@ -1,5 +1,5 @@
 //! Where a service's traffic goes: EndpointSlices for services that select pods, mirrored slices for
-//! Endpoints that somebody else writes, and Endpoints for those who still read them.
+//! Endpoints that users write, and Endpoints for those who still read them.
 //!
 //! Mirrors upstream's `pkg/controller/endpointslice`, `endpointslicemirroring` and `endpoint`.
 

@@ -88,7 +88,7 @@ pub(super) fn describe<O: Object<DynamicType: Default>>(
     }
 }
 
-/// The revisions of `owner`, the oldest first. Revisions that nobody controls are adopted, unless the owner is being
+/// The revisions of `owner`, the oldest first. Revisions without a controller are adopted, unless the owner is being
 /// deleted.
 pub(super) async fn of<O: Object<DynamicType: Default>>(
     ctx: &Context,

@@ -147,7 +147,7 @@ impl Inventory {
             listed = listing => for error in listed.into_iter().filter_map(Result::err) {
                 tracing::warn!(%error, "a kind cannot be listed: controllers do not see its objects");
             },
-            // A kind that is waited for may have gone: nobody would wait for it any longer.
+            // A kind that is waited for may have gone: waiting for it would not end.
             Ok(()) = changed.changed() => {
                 changed.mark_changed();
                 return Ok(());
@@ -231,7 +231,7 @@ impl Monitor {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        // The first poll cancels the informer's task; nobody is left to wait for its end.
+        // The first poll cancels the informer's task; nothing is left to wait for its end.
         let _ = self.stop().now_or_never();
     }
 }

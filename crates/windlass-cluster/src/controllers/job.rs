@@ -36,7 +36,7 @@ use indexes::Indexes;
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// Who manages jobs that name nobody else.
+/// The manager of jobs that name no other.
 const MANAGER: &str = "kubernetes.io/job-controller";
 /// The index of pods that carry the finalizer, by the job they were made for.
 const TRACKED: &str = "tracked-by-job";

@@ -52,7 +52,7 @@ pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
     let leases = Watch::<Lease>::default().scope(Scope::default().namespace(LEASES));
     manager.add(
         controller
-            // A heartbeat is noted and wakes nobody: the node's timer asks for the last one.
+            // A heartbeat is noted and starts no reconcile: the node's timer asks for the last one.
             .watches_with(leases, move |lease: &Lease, _| {
                 shared.note(lease);
                 None

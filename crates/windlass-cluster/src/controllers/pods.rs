@@ -17,7 +17,7 @@ use super::claim::controller_reference;
 use super::namespace::is_terminating as is_namespace_terminating;
 pub(super) use order::{preferred_victims, sort_for_deletion};
 
-/// The phase a pod is in; empty when nobody has said.
+/// The phase a pod is in; empty when it has none yet.
 pub(super) fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }

@@ -94,7 +94,7 @@ struct Replicas<O> {
 
 impl<O> Replicas<O> {
     /// How long to leave a set alone whose namespace is being deleted, if it was looked at a moment ago: all of its pods
-    /// go one by one, and nobody needs a status for each of them.
+    /// go one by one, and clients need no status for each of them.
     fn pause(&self, key: ObjectKey) -> Option<Duration> {
         let (now, mut ending) = (Instant::now(), self.ending.lock());
         let next = ending.get(&key).map(|last| *last + ENDING_INTERVAL).filter(|next| *next > now);

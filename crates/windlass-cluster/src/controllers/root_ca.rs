@@ -1,5 +1,5 @@
 //! Gives every namespace the ConfigMap `kube-root-ca.crt` with the certificate of the cluster's
-//! authority, and sets it right if somebody changes or deletes it.
+//! authority, and sets it right if it is changed or deleted.
 //!
 //! Mirrors upstream's `pkg/controller/certificates/rootcacertpublisher/publisher.go`.
 

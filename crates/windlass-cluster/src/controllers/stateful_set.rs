@@ -217,7 +217,7 @@ impl Run<'_> {
                 Ok(Some(pod))
             }
             Err(error) => {
-                // The pod of an earlier set, or of nobody, has to go first.
+                // The pod of an earlier set, or of no set, has to go first.
                 if !error.is_already_exists() && !is_namespace_terminating(&error) {
                     self.report("Create", &pod, Err(&pods::message(&error)));
                 }

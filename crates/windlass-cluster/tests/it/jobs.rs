@@ -262,7 +262,7 @@ async fn each_index_fails_for_itself() {
 }
 
 #[tokio::test]
-async fn pods_are_replaced_only_when_they_have_failed_if_asked_for() {
+async fn pods_are_replaced_only_once_failed_if_asked() {
     let cluster = Cluster::start().await.unwrap();
     let client = cluster.client();
     let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));

@@ -35,7 +35,7 @@ fn ready(node: &Node) -> Option<(&str, Option<&str>)> {
 
 /// As kwok's `node-not-ready` does.
 #[tokio::test]
-async fn a_stage_makes_a_node_fail_until_it_is_for_it_no_more() {
+async fn a_stage_fails_a_node_while_it_applies() {
     let cluster = start().await;
     let nodes: Api<Node> = Api::all(cluster.client());
     until(&nodes, "node-0", |node| node.and_then(ready).is_some_and(|(status, _)| status == "True")).await;

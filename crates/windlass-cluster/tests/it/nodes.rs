@@ -136,7 +136,7 @@ async fn pods_stay_when_every_node_is_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_with_pods_of_a_missing_node_can_be_deleted() {
+async fn namespaces_with_pods_of_missing_nodes_can_go() {
     let cluster = Cluster::start().await.unwrap();
     let client = cluster.client();
     let (namespaces, pods): (Api<Namespace>, Api<Pod>) = (Api::all(client.clone()), namespaced(&client, "shop"));

@@ -123,11 +123,11 @@ async fn what_a_kind_owned_goes_when_its_scope_changes() {
 }
 
 #[tokio::test]
-async fn what_a_kind_owned_goes_when_it_is_not_defined_again() {
+async fn dependents_of_a_removed_kind_go() {
     let cluster = Cluster::start().await.unwrap();
     let own = Jars::of(&cluster);
     let jars = install(&own.client, "Jar", "Namespaced").await;
-    // Of owners that were never seen, of a kind that does not exist, nobody can say what they were.
+    // Of owners that were never seen, of a kind that does not exist, it is not known what they were.
     own.until_followed(&jars).await;
     own.fill(&jars, 10).await;
     own.drop_definition().await;

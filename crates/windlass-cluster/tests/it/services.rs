@@ -78,7 +78,7 @@ async fn slices_and_endpoints_follow_the_pods() {
 }
 
 #[tokio::test]
-async fn a_service_condition_without_a_time_does_not_hide_the_service() {
+async fn conditions_without_a_time_do_not_hide_services() {
     let cluster = Cluster::start().await.unwrap();
     let client = cluster.client();
     let (services, pods): (Api<Service>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));

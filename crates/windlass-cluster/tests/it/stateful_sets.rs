@@ -50,7 +50,7 @@ async fn until_images(pods: &Api<Pod>, images: &[&str]) {
 }
 
 #[tokio::test]
-async fn an_ordered_set_grows_and_shrinks_one_pod_at_a_time() {
+async fn ordered_sets_scale_one_pod_at_a_time() {
     let cluster = Cluster::start().await.unwrap();
     let client = cluster.client();
     let (sets, pods): (Api<StatefulSet>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));

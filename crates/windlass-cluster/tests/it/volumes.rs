@@ -22,7 +22,7 @@ fn pod(node: Option<&str>) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_claim_that_nobody_uses_goes_at_once() {
+async fn unused_claims_go_at_once() {
     let cluster = Cluster::start().await.unwrap();
     let claims: Api<PersistentVolumeClaim> = namespaced(&cluster.client(), "default");
     let made = create(&claims, claim()).await;
@@ -116,7 +116,7 @@ async fn a_claim_is_bound_and_its_volume_reclaimed() {
         }
         until_gone(&claims, "c").await;
     }
-    // Somebody looked at what was kept.
+    // The volume was checked by hand.
     merge(&volumes, "kept", json!({"spec": {"claimRef": null}})).await;
     create(&claims, claim()).await;
     until(&claims, "c", |claim| claim_phase(claim) == Some("Bound")).await;
@@ -180,7 +180,7 @@ async fn a_volume_that_a_pod_uses_is_recycled_after_it() {
 }
 
 #[tokio::test]
-async fn a_claim_without_a_class_is_provisioned_on_the_selected_node() {
+async fn claims_without_a_class_are_provisioned_on_the_selected_node() {
     let cluster = Cluster::builder().default_storage_class(true).start().await.unwrap();
     let client = cluster.client();
     let (volumes, claims): (Api<PersistentVolume>, Api<PersistentVolumeClaim>) =
@@ -212,7 +212,7 @@ async fn a_claim_without_a_class_is_provisioned_on_the_selected_node() {
 }
 
 #[tokio::test]
-async fn a_claim_of_an_unknown_class_stays_pending_with_an_event() {
+async fn claims_of_unknown_classes_stay_pending_with_an_event() {
     let cluster = Cluster::start().await.unwrap();
     let client = cluster.client();
     let claims: Api<PersistentVolumeClaim> = namespaced(&client, "default");
@@ -264,7 +264,7 @@ async fn an_ephemeral_volume_lives_as_long_as_its_pod() {
 }
 
 #[tokio::test]
-async fn a_claim_of_somebody_else_is_no_ephemeral_volume() {
+async fn unrelated_claims_are_no_ephemeral_volumes() {
     let cluster = Cluster::builder().nodes(1).start().await.unwrap();
     let client = cluster.client();
     let mut other = claim();

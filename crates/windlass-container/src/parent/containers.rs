@@ -141,7 +141,7 @@ impl Container {
             }
             Ok(read) => read,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return false,
-            // A terminal that nobody has open any more.
+            // A terminal that no process has open any more.
             Err(_) => {
                 self.outputs[stream] = None;
                 return false;
@@ -150,7 +150,7 @@ impl Container {
         let bytes = &buffer[..read];
         self.log.take(stream, bytes);
         self.attached.retain(|streams| match &streams[stream] {
-            // Who does not read what it attached to is cut off.
+            // A client that does not read what it attached to is cut off.
             Some(to) => matches!(rustix::io::write(to, bytes), Ok(written) if written == read),
             None => true,
         });

@@ -158,7 +158,7 @@ impl Reader {
                 }
             }
         }
-        // Nobody waits for ever.
+        // No request waits for ever.
         *self.waiting.lock() = Waiting::default();
     }
 }

@@ -42,7 +42,7 @@ impl PodHandle {
     async fn hook_failed(&self, inner: &Inner, container: &Container, attempt: i32, hook: Hook) {
         let known = self.known().get(&container.name).filter(|known| known.attempt == attempt).map(Known::index);
         if let Some(index) = known {
-            // Nobody listens when the agent has ended.
+            // The channel is closed when the agent has ended.
             let _ = inner.events.send(self.event(index, attempt, ContainerEvent::HookFailed(hook))).await;
         }
     }

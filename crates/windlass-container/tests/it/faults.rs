@@ -41,7 +41,7 @@ async fn a_pod_whose_parent_is_killed_starts_again() {
     assert_eq!(place.exit().await.code, 137);
     place.start(&pod, 1).await.unwrap();
     assert_eq!(place.exec(&pod, "echo hi").await, (0, "hi\n".into()));
-    // The same while nobody looks.
+    // The same without an observer.
     kill_parent(&place, &pod);
     place.restart();
     let found = place.recover(&pod).await;
@@ -53,7 +53,7 @@ async fn a_pod_whose_parent_is_killed_starts_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bombs_hurt_nobody_else() {
+async fn bombs_hurt_no_other_container() {
     let Some(place) = Place::new(Isolation::Namespaces) else { return };
     if let Some(why) = place.runtime.shortcomings().iter().find(|one| one.condition == "ContainersIsolated") {
         eprintln!("SKIPPED: {}", why.message);

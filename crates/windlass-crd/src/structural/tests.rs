@@ -324,7 +324,7 @@ fn exclusive_limits_as_numbers_become_flags() {
 }
 
 #[test]
-fn a_keyword_of_the_wrong_form_is_named_in_the_type() {
+fn malformed_keywords_are_named_in_the_type() {
     #[derive(Serialize, JsonSchema)]
     struct Spec {
         #[schemars(extend("minLength" = "three"))]

@@ -21,7 +21,7 @@ pub enum EntryKind {
     HardLink,
     /// A named pipe.
     Fifo,
-    /// A device, or what nobody knows.
+    /// A device, or an unknown type.
     Other,
 }
 

@@ -20,18 +20,6 @@ impl Strategy for Definition {
         true
     }
 
-    fn standard_finalizers(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, crd: &mut Value) {
         default(crd);
     }
@@ -121,7 +109,7 @@ fn store_storage_version(crd: &mut Value) {
     }
 }
 
-/// Warnings about formats nobody checks, and about sets of things that are not scalars.
+/// Warnings about formats that are not checked, and about sets of things that are not scalars.
 fn schema_warnings(crd: &Value) -> (Vec<String>, BTreeSet<String>) {
     let mut formats = Vec::new();
     let mut sets = BTreeSet::new();
@@ -224,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_nobody_checks_are_warned_of_once() {
+    fn unchecked_formats_are_warned_of_once() {
         let mut crd = minimal();
         crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {
             "a": {"type": "string", "format": "fax"}, "b": {"type": "integer", "format": "int32"},

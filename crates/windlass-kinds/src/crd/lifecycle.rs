@@ -65,7 +65,7 @@ struct Condition<'a> {
 
 /// Brings the status of a CRD up to date: which names it has, whether it is established. Returns
 /// whether anything changed. `taken` are the names of the group's CRDs; `now` is the RFC 3339 time;
-/// `new_schemas` says that nobody has looked yet whether its schemas are structural.
+/// `new_schemas` says that it is not known yet whether its schemas are structural.
 pub fn update_status(crd: &mut Value, taken: &AcceptedNames, now: &str, new_schemas: bool) -> bool {
     let before = crd.at("status").clone();
     accept_names(crd, taken, now);
@@ -77,7 +77,7 @@ pub fn update_status(crd: &mut Value, taken: &AcceptedNames, now: &str, new_sche
     crd.at("status") != &before
 }
 
-/// Once its names are accepted, a CRD is established for good, unless nobody could convert its objects.
+/// Once its names are accepted, a CRD is established for good, unless its objects could not be converted.
 fn establish(crd: &mut Value, now: &str) {
     if !is_true(crd, NAMES_ACCEPTED) || is_true(crd, ESTABLISHED) {
         return;
@@ -120,7 +120,7 @@ pub fn has_its_names(crd: &Value) -> bool {
     is_true(crd, NAMES_ACCEPTED)
 }
 
-/// Whether a CRD has the spec it was created with. Nobody could create one that is not structural since that is a
+/// Whether a CRD has the spec it was created with. None could be created that is not structural since that is a
 /// rule, and its status says so if it is older.
 pub fn is_as_created(crd: &Value) -> bool {
     crd.at("metadata").int("generation") == 1

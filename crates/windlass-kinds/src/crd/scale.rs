@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::field::{FieldError, FieldErrors, Path, quote};
+use crate::patch::{go_print, go_type};
 use crate::validation::access::Access;
 
 /// Where a version keeps what a Scale shows, as dotted paths with a leading dot.
@@ -170,33 +171,10 @@ fn nested_text<'a>(object: &'a Value, path: &str) -> Result<Option<&'a str>, Str
 }
 
 fn wrong_type(value: &Value, path: &str, expected: &str) -> String {
-    let (shown, ty) = go_value(value);
+    let (mut shown, ty) = (String::new(), go_type(value));
+    go_print(value, &mut shown);
     let path = path.strip_prefix('.').unwrap_or(path);
     format!(".{path} accessor error: {shown} is of the type {ty}, expected {expected}")
-}
-
-/// A value and its type as Go prints them.
-fn go_value(value: &Value) -> (String, &'static str) {
-    match value {
-        Value::Null => ("<nil>".to_owned(), "<nil>"),
-        Value::Bool(value) => (value.to_string(), "bool"),
-        Value::Number(value) if value.is_i64() => (value.to_string(), "int64"),
-        Value::Number(_) => {
-            let mut shown = String::new();
-            crate::patch::go_print(value, &mut shown);
-            (shown, "float64")
-        }
-        Value::String(value) => (value.clone(), "string"),
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(|item| go_value(item).0).collect();
-            (format!("[{}]", items.join(" ")), "[]interface {}")
-        }
-        Value::Object(map) => {
-            let entries: Vec<String> =
-                map.iter().map(|(name, value)| format!("{name}:{}", go_value(value).0)).collect();
-            (format!("map[{}]", entries.join(" ")), "map[string]interface {}")
-        }
-    }
 }
 
 #[cfg(test)]

@@ -11,18 +11,6 @@ use crate::validation::access::{Access, AccessMut};
 use crate::validation::names;
 
 impl Strategy for CustomVersion {
-    fn standard_finalizers(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         default::apply(object, &self.schema());
     }
@@ -183,7 +171,7 @@ fn blocks_rules(kind: ErrorKind) -> bool {
     matches!(kind, NotSupported | Required | TooLong | TooMany | TypeInvalid)
 }
 
-/// Warns of finalizers whose names somebody else might choose too.
+/// Warns of finalizers whose names other programs might choose too.
 fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
     let known = old.map(|old| old.at("metadata").texts("finalizers")).unwrap_or_default();
     let mut added = object.at("metadata").texts("finalizers");

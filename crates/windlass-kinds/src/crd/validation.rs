@@ -117,7 +117,7 @@ pub(crate) fn validate(crd: &Value, errors: &mut FieldErrors) {
 /// Checks a changed CRD.
 pub(crate) fn validate_update(crd: &Value, old: &Value, errors: &mut FieldErrors) {
     let (spec, old_spec) = (crd.at("spec"), old.at("spec"));
-    // Whoever keeps all rules need not be told which ones were broken before.
+    // A definition that keeps all rules needs no look at which ones were broken before.
     let mut options = Options::changing(old);
     let mut found = FieldErrors::default();
     validate_spec(spec, Some(old_spec), options, &mut found);

@@ -54,7 +54,7 @@ impl Descriptions {
     }
 }
 
-/// Lists are all alike, and nobody has texts for each kind. Null if the definition is no list of objects.
+/// Lists are all alike, and there are no texts for each kind. Null if the definition is no list of objects.
 fn describe_list(name: &str, schema: &Map<String, Value>) -> Value {
     let name = name.rsplit('.').next().unwrap_or(name);
     let has_items = schema.get("properties").is_some_and(|fields| fields.get("items").is_some());

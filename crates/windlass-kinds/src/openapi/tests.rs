@@ -427,7 +427,7 @@ fn the_protobuf_form_has_what_old_kubectl_reads() {
 }
 
 #[test]
-fn the_protobuf_form_of_v3_says_what_the_json_form_says() {
+fn protobuf_and_json_forms_of_v3_are_equal() {
     let books = books();
     let document = v3::protobuf(&books.group, "v1", &[&books], None);
     assert_eq!(wire::text(&document, 1), "3.0.0");

@@ -275,7 +275,7 @@ pub(super) fn forbidden_seccomp(holder: &Value) -> Option<&str> {
     (!profile.is_null() && !matches!(kind, "RuntimeDefault" | "Localhost")).then_some(kind)
 }
 
-/// What is wrong if somebody sets a forbidden profile.
+/// What is wrong if a forbidden profile is set.
 pub(super) fn seccomp_violation(pod: bool, names: &[&str], kinds: BTreeSet<String>) -> Option<Violation> {
     let set_by = setters(pod, names)?;
     let detail = format!("{set_by} must not set securityContext.seccompProfile.type to {}", quoted(kinds));

@@ -233,7 +233,7 @@ fn windows_pods_need_no_linux_settings_since_1_25() {
 }
 
 #[test]
-fn root_is_not_restricted_but_with_own_users_since_1_35() {
+fn root_is_allowed_with_own_users_since_1_35() {
     restricted(None, json!({}), json!({}), "");
     restricted(
         None,

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_that_is_not_done_counts_by_the_larger_side() {
+    fn unfinished_resizes_count_by_the_larger_side() {
         let mut pod = json!({
             "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}]},
             "status": {"containerStatuses": [{"name": "a", "allocatedResources": {"cpu": "2"},

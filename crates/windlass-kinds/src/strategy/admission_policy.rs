@@ -27,18 +27,6 @@ pub(crate) struct AdmissionPolicyBinding {
 }
 
 impl Strategy for AdmissionPolicy {
-    fn standard_finalizers(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         let spec = object.struct_mut("spec");
         spec.fill("failurePolicy", "Fail");
@@ -145,18 +133,6 @@ impl AdmissionPolicy {
 }
 
 impl Strategy for AdmissionPolicyBinding {
-    fn standard_finalizers(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         if let Some(resources) = object.child_mut("spec").and_then(|spec| spec.child_mut("matchResources")) {
             default_match_resources(resources);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{NameRule, Strategy};
+use super::Strategy;
 use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::validation::access::{Access, AccessMut};
 use crate::validation::{names, values};
@@ -11,18 +11,6 @@ use crate::validation::{names, values};
 pub(crate) struct ApiService;
 
 impl Strategy for ApiService {
-    fn name_rule(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn standard_finalizers(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn default(&self, object: &mut Value) {
         if let Some(service) = object.child_mut("spec").and_then(|spec| spec.child_mut("service")) {
             service.fill("port", 443);

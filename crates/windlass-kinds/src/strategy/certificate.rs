@@ -1,4 +1,4 @@
-//! CertificateSigningRequest. Who asks is recorded by the server with [`set_requester`]; who approves
+//! CertificateSigningRequest. The requester is recorded by the server with [`set_requester`]; who approves
 //! does so through `/approval`, who signs through `/status`.
 
 use std::collections::HashSet;
@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{NameRule, Strategy};
+use super::Strategy;
 use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::object;
 use crate::resource::Resource;
@@ -47,18 +47,6 @@ const USAGES: &[&str] = &[
 pub(crate) struct CertificateSigningRequest;
 
 impl Strategy for CertificateSigningRequest {
-    fn name_rule(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn reset_fields(&self) -> &'static [&'static str] {
-        &["spec", "status"]
-    }
-
-    fn status_reset_fields(&self) -> &'static [&'static str] {
-        &["spec", "status.conditions"]
-    }
-
     /// The server records the requester afterwards.
     fn prepare_create(&self, object: &mut Value) {
         object.drop_field("status");
@@ -114,7 +102,7 @@ impl Strategy for CertificateSigningRequest {
     }
 }
 
-/// Records who asks for the certificate, over whatever the request's body claims. Called on create.
+/// Records the requester of the certificate, over whatever the request's body claims. Called on create.
 pub fn set_requester(
     object: &mut Value,
     username: &str,
@@ -244,7 +232,7 @@ pub fn is_request(resource: &Resource) -> bool {
     (&*resource.group, &*resource.kind) == ("certificates.k8s.io", "CertificateSigningRequest")
 }
 
-/// Conditions say when they were set and when they last changed, unless whoever sets them does.
+/// Conditions say when they were set and when they last changed, unless their writer has set that.
 pub fn date_conditions(object: &mut Value, old: &Value, now: Timestamp) {
     let now = object::time(now);
     let Some(conditions) = object.struct_mut("status").get_mut("conditions").and_then(Value::as_array_mut) else {

@@ -15,10 +15,6 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 pub(crate) struct DaemonSet;
 
 impl Strategy for DaemonSet {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         let spec = object.struct_mut("spec");
         let strategy = spec.struct_mut("updateStrategy");

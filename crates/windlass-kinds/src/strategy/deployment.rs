@@ -14,14 +14,6 @@ pub(crate) struct Deployment;
 pub(crate) struct ReplicaSet;
 
 impl Strategy for Deployment {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
-    fn status_reset_fields(&self) -> &'static [&'static str] {
-        &["spec", "metadata.labels"]
-    }
-
     fn default(&self, object: &mut Value) {
         let spec = object.struct_mut("spec");
         spec.fill("replicas", 1);
@@ -90,10 +82,6 @@ impl Strategy for Deployment {
 }
 
 impl Strategy for ReplicaSet {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         let spec = object.struct_mut("spec");
         spec.fill("replicas", 1);

@@ -45,10 +45,6 @@ pub(crate) struct DeviceClass;
 pub(crate) struct ResourceSlice;
 
 impl Strategy for ResourceClaim {
-    fn status_reset_fields(&self) -> &'static [&'static str] {
-        &["metadata", "spec"]
-    }
-
     fn default(&self, object: &mut Value) {
         default_claim(object.struct_mut("spec"));
     }
@@ -87,10 +83,6 @@ impl Strategy for ResourceClaimTemplate {
 }
 
 impl Strategy for DeviceClass {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         class(object.at("spec"), &Value::Null, errors);
     }
@@ -101,10 +93,6 @@ impl Strategy for DeviceClass {
 }
 
 impl Strategy for ResourceSlice {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         slice::spec(object.at("spec"), &Value::Null, &Path::new("spec"), errors);
     }

@@ -22,14 +22,6 @@ pub(crate) struct PriorityClass;
 pub(crate) struct RuntimeClass;
 
 impl Strategy for PodDisruptionBudget {
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn prepare_create(&self, object: &mut Value) {
         let zeros = json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
         object.put("status", zeros);
@@ -73,11 +65,6 @@ impl Strategy for PodDisruptionBudget {
 }
 
 impl Strategy for PriorityClass {
-    /// Always 1: nothing that matters may change.
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn desired_state_changed(&self, _object: &Value, _old: &Value) -> bool {
         false
     }
@@ -113,14 +100,6 @@ impl Strategy for PriorityClass {
 }
 
 impl Strategy for RuntimeClass {
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn default(&self, object: &mut Value) {
         if let Some(overhead) = object.child_mut("overhead") {
             super::pod::defaults::round_list(overhead, "podFixed");

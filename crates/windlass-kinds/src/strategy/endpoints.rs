@@ -19,10 +19,6 @@ pub(crate) struct Endpoints;
 pub(crate) struct EndpointSlice;
 
 impl Strategy for Endpoints {
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         for subset in object.items_mut("subsets") {
             for port in subset.items_mut("ports") {
@@ -68,10 +64,6 @@ impl Strategy for EndpointSlice {
     fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
         let deprecated = old.is_none() && object.text("addressType") == "FQDN";
         deprecated.then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned()).into_iter().collect()
-    }
-
-    fn has_generation(&self) -> bool {
-        true
     }
 
     /// Everything but the metadata, and of that the labels.

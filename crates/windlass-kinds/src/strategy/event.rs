@@ -19,10 +19,6 @@ pub(crate) struct Event;
 pub(crate) struct StrictEvent;
 
 impl Strategy for Event {
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
     fn prepare_create(&self, _object: &mut Value) {}
 
     fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
@@ -59,10 +55,6 @@ impl Strategy for Event {
 }
 
 impl Strategy for StrictEvent {
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
     fn prepare_create(&self, _object: &mut Value) {}
 
     fn prepare_update(&self, _object: &mut Value, _old: &Value) {}

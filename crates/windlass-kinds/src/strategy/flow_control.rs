@@ -26,10 +26,6 @@ pub(crate) struct FlowSchema;
 pub(crate) struct PriorityLevel;
 
 impl Strategy for FlowSchema {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         object.struct_mut("spec").fill_int("matchingPrecedence", 1000);
     }
@@ -77,10 +73,6 @@ impl Strategy for FlowSchema {
 }
 
 impl Strategy for PriorityLevel {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         let Some(spec) = object.child_mut("spec") else { return };
         if let Some(exempt) = spec.child_mut("exempt") {

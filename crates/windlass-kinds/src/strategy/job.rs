@@ -25,14 +25,6 @@ pub(crate) struct Job;
 pub(crate) struct CronJob;
 
 impl Strategy for Job {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
-    fn orphans_dependents(&self) -> bool {
-        true
-    }
-
     fn orphaning_warning(&self) -> Option<&'static str> {
         Some(
             "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
@@ -107,10 +99,6 @@ impl Strategy for Job {
 }
 
 impl Strategy for CronJob {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         let spec = object.struct_mut("spec");
         spec.fill_text("concurrencyPolicy", "Allow");

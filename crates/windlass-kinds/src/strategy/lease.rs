@@ -11,18 +11,6 @@ use crate::validation::values;
 pub(crate) struct Lease;
 
 impl Strategy for Lease {
-    fn standard_finalizers(&self) -> bool {
-        false
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn prepare_create(&self, object: &mut Value) {
         if let Some(spec) = object.child_mut("spec") {
             spec.drop_field("strategy");

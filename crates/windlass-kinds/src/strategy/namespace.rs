@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Strategy;
-use super::{NameRule, keep_all_but_status};
+use super::keep_all_but_status;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut};
 use crate::validation::{names, values};
@@ -15,10 +15,6 @@ const FINALIZER: &str = "kubernetes";
 pub(crate) struct Namespace;
 
 impl Strategy for Namespace {
-    fn name_rule(&self) -> NameRule {
-        NameRule::Label
-    }
-
     fn default(&self, object: &mut Value) {
         name_label(object);
         object.struct_mut("status").fill_text("phase", "Active");

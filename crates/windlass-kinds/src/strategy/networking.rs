@@ -22,10 +22,6 @@ pub(crate) struct IngressClass;
 pub(crate) struct NetworkPolicy;
 
 impl Strategy for Ingress {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         self.validate_update(object, &Value::Null, errors);
         let annotation = object.below(&["metadata", "annotations"]).text_opt(CLASS_ANNOTATION);
@@ -97,10 +93,6 @@ impl Strategy for Ingress {
 }
 
 impl Strategy for IngressClass {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         if let Some(parameters) = object.child_mut("spec").and_then(|spec| spec.child_mut("parameters")) {
             parameters.fill("scope", "Cluster");
@@ -128,10 +120,6 @@ impl Strategy for IngressClass {
 }
 
 impl Strategy for NetworkPolicy {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         let spec = object.struct_mut("spec");
         for list in ["ingress", "egress"] {

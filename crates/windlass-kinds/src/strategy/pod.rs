@@ -34,14 +34,6 @@ pub(crate) mod warnings;
 pub(crate) struct Pod;
 
 impl Strategy for Pod {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
-    fn status_reset_fields(&self) -> &'static [&'static str] {
-        &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"]
-    }
-
     fn default(&self, object: &mut Value) {
         defaults::pod(object);
     }

@@ -30,10 +30,6 @@ pub(crate) struct LimitRange;
 pub(crate) struct ResourceQuota;
 
 impl Strategy for LimitRange {
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         for limit in object.struct_mut("spec").items_mut("limits") {
             for list in LIMITS {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{NameRule, Strategy};
+use super::Strategy;
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut, semantically_equal};
 use crate::validation::selector::{self, Selector};
@@ -23,14 +23,6 @@ pub(crate) struct RoleBinding {
 }
 
 impl Strategy for Role {
-    fn name_rule(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         let path = Path::new("rules");
         for (i, rule) in object.list("rules").iter().enumerate() {
@@ -43,14 +35,6 @@ impl Strategy for Role {
 }
 
 impl Strategy for RoleBinding {
-    fn name_rule(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         object.struct_mut("roleRef").fill_text("apiGroup", GROUP);
         for subject in object.items_mut("subjects") {

@@ -15,14 +15,6 @@ pub(crate) struct ReplicationController;
 pub(crate) struct PodTemplate;
 
 impl Strategy for ReplicationController {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
-    fn orphans_dependents(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         let labels = object.below(&["spec", "template", "metadata", "labels"]).clone();
         if labels.is_object() {
@@ -93,10 +85,6 @@ impl Strategy for ReplicationController {
 }
 
 impl Strategy for PodTemplate {
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         pod::defaults::template(object.struct_mut("template"));
     }

@@ -8,7 +8,6 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::NameRule;
 use super::Strategy;
 use crate::field::{FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut, last_by};
@@ -23,15 +22,6 @@ const CLIENT_IP_SECONDS: i64 = 10_800;
 pub(crate) struct Service;
 
 impl Strategy for Service {
-    /// Relaxed since 1.36: a service's name may start with a digit.
-    fn name_rule(&self) -> NameRule {
-        NameRule::Label
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         let spec = object.struct_mut("spec");
         default_affinity(spec);

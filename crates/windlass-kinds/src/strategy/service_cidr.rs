@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{NameRule, Strategy, keep_all_but_status, keep_metadata};
+use super::{Strategy, keep_all_but_status, keep_metadata};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::validation::access::Access;
 use crate::validation::{names, net, values};
@@ -16,10 +16,6 @@ pub(crate) struct ServiceCidr;
 pub(crate) struct IpAddress;
 
 impl Strategy for ServiceCidr {
-    fn status_reset_fields(&self) -> &'static [&'static str] {
-        &["metadata", "spec"]
-    }
-
     fn prepare_status_update(&self, object: &mut Value, old: &Value) {
         keep_all_but_status(object, old);
         keep_metadata(object, old);
@@ -65,11 +61,6 @@ impl Strategy for ServiceCidr {
 }
 
 impl Strategy for IpAddress {
-    /// Narrowed in `validate`: the name is an address.
-    fn name_rule(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         let metadata = Path::new("metadata");
         net::canonical_ip(object.at("metadata").text("name"), &metadata.child("name"), errors);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::persistent_volume_claim;
-use super::{NameRule, Strategy, pod, workload};
+use super::{Strategy, pod, workload};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut, semantically_equal};
 use crate::validation::selector::{self, Selector};
@@ -28,15 +28,6 @@ pub(crate) struct StatefulSet;
 pub(crate) struct ControllerRevision;
 
 impl Strategy for StatefulSet {
-    /// Pods are named after the set, and a host name is a label.
-    fn name_rule(&self) -> NameRule {
-        NameRule::Label
-    }
-
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Value) {
         let spec = object.struct_mut("spec");
         spec.fill_text("podManagementPolicy", "OrderedReady");

@@ -53,10 +53,6 @@ impl Strategy for StorageClass {
 }
 
 impl Strategy for CsiDriver {
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn default(&self, object: &mut Value) {
         let spec = object.struct_mut("spec");
         spec.fill("attachRequired", true);
@@ -103,10 +99,6 @@ impl Strategy for CsiDriver {
 }
 
 impl Strategy for CsiNode {
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         let spec = Path::new("spec");
         let path = spec.child("drivers");
@@ -149,10 +141,6 @@ impl Strategy for VolumeAttributesClass {
 }
 
 impl Strategy for CsiStorageCapacity {
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         selector::validate(object.at("nodeTopology"), &Path::new("nodeTopology"), errors);
         values::required_text(object, "storageClassName", names::subdomain, &Path::root(), errors);
@@ -174,14 +162,6 @@ impl Strategy for CsiStorageCapacity {
 }
 
 impl Strategy for VolumeAttachment {
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn status_reset_fields(&self) -> &'static [&'static str] {
-        &["metadata", "spec"]
-    }
-
     fn default(&self, object: &mut Value) {
         let source = object.child_mut("spec").and_then(|spec| spec.child_mut("source"));
         if let Some(volume) = source.and_then(|source| source.child_mut("inlineVolumeSpec")) {

@@ -19,18 +19,6 @@ pub(crate) struct WebhookConfiguration {
 }
 
 impl Strategy for WebhookConfiguration {
-    fn standard_finalizers(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn has_generation(&self) -> bool {
-        true
-    }
-
     fn desired_state_changed(&self, object: &Value, old: &Value) -> bool {
         object.at("webhooks") != old.at("webhooks")
     }

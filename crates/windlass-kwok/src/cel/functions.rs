@@ -8,34 +8,9 @@ use serde_json::Value;
 
 use super::{Binary, Found, Scope, Val, parse_quantity};
 
-/// `1h2m3.5s`, as Go reads durations.
+/// `1h2m3.5s`, as Go reads durations; none if it is negative.
 pub(crate) fn go_duration(text: &str) -> Option<Duration> {
-    let text = text.strip_prefix('+').unwrap_or(text);
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let (mut rest, mut total) = (text, Duration::ZERO);
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).filter(|at| *at > 0)?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let scale = match &rest[..unit] {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3_600.0,
-            _ => return None,
-        };
-        total += Duration::try_from_secs_f64(number * scale).ok()?;
-        rest = &rest[unit..];
-    }
-    Some(total)
+    u64::try_from(windlass_cel::go::duration::parse(text)?).ok().map(Duration::from_nanos)
 }
 
 /// The functions of CEL that are known here, kwok's own, and those that metrics have ([`Scope::call`]).
@@ -81,8 +56,7 @@ const PATTERN: usize = 64 * 1024;
 
 /// `1h2m3.5s`, with a sign if it is negative.
 pub(super) fn duration(text: &str) -> Option<SignedDuration> {
-    let (sign, text) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
-    Some(SignedDuration::try_from(go_duration(text)?).ok()? * sign)
+    windlass_cel::go::duration::parse(text).map(SignedDuration::from_nanos)
 }
 
 pub(super) fn negate<'a>(of: &Val<'_>) -> Found<'a> {

@@ -78,7 +78,7 @@ fn number(text: &str) -> Result<(Value, &str), String> {
         return Ok((number.into(), rest));
     }
     let rest = rest.strip_prefix(['u', 'U']).unwrap_or(rest);
-    // The smallest whole number has no positive counterpart; nobody writes it.
+    // The smallest whole number has no positive counterpart, and is not supported.
     let number: i64 = number.parse().map_err(|_| wrong(number))?;
     Ok((number.into(), rest))
 }

@@ -113,7 +113,7 @@ fn functions_of_kwok() {
 }
 
 #[test]
-fn functions_that_do_not_exist_are_refused_when_they_are_read() {
+fn unknown_functions_are_refused_when_read() {
     for expression in ["nothing(1)", "pod.nothing()", "has(pod.a) || pod.items.all(x, nothing(x))"] {
         let error = Program::parse(expression).expect_err("no function").to_string();
         assert!(error.contains("undeclared reference to 'nothing'"), "{error}");

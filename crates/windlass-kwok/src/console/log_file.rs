@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio_util::io::StreamReader;
 use windlass_node::runtime::{LogOptions, RuntimeError, Session};
 
-/// How often a file is looked at for more while somebody follows it.
+/// How often a file is looked at for more while a client follows it.
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 const PIECE: usize = 32 << 10;
 /// A longer line is cut here.

@@ -185,6 +185,7 @@ fn durations_are_gos() {
     check("1h2m3.5s", Some(3_723_500));
     check("10ms", Some(10));
     check("0", Some(0));
+    check(".5s", Some(500));
     for bad in ["", "1", "s", "-1s", "1d"] {
         check(bad, None);
     }

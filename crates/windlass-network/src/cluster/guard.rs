@@ -34,7 +34,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Removes the routes, whoever added them.
+    /// Removes the routes, also those that another process has added.
     pub fn remove(&self) -> Result<(), NetlinkError> {
         let routes = Routes::open()?;
         for range in self.routes()? {

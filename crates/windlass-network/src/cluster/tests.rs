@@ -281,7 +281,7 @@ async fn nothing_is_left_behind() {
     };
     assert_eq!(count(|one| matches!(one, Leftover::Namespace(_))), 3);
     assert_eq!(count(|one| matches!(one, Leftover::Link(_))), 2);
-    // As after kill -9: nobody said goodbye.
+    // As after kill -9: nothing was cleaned up.
     setting.network = None;
     remove(&directory, "leaver").expect("removed");
     assert_eq!(leftovers(&directory, "leaver").expect("a list"), []);

@@ -190,7 +190,7 @@ impl Shared {
         let Ok(_permit) = self.forwarded.acquire().await else {
             return Response::empty(Code::ServerFailure).write(query, limit);
         };
-        // The number is ours, so that nobody who knows the client's can answer in the server's place.
+        // The number is ours, so that a process which knows the client's cannot answer in the server's place.
         let id = fastrand::u16(..);
         let mut request = match &alias {
             Some(name) => message::question(id, name, query.kind),
@@ -245,7 +245,7 @@ async fn ask(server: SocketAddr, request: &[u8], tcp: bool) -> io::Result<Vec<u8
     let mut buffer = vec![0; LARGEST];
     loop {
         let length = socket.recv(&mut buffer).await?;
-        // Somebody else may send datagrams as well.
+        // Other processes may send datagrams as well.
         if let Ok(bytes) = check(request, buffer[..length].to_vec()) {
             return Ok(bytes);
         }

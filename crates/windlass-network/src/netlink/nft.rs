@@ -166,7 +166,7 @@ impl Filter {
                 self.applied = Some(wanted);
                 Ok(())
             }
-            // Somebody else changed the table: it is made anew.
+            // Another program changed the table: it is made anew.
             Err(error) if self.applied.is_some() && !is_transient(&error.source) => {
                 tracing::warn!(%error, "the packet filter is made anew");
                 self.applied = None;

@@ -26,7 +26,7 @@ use windlass::{Context, ObjectKey, Outcome, Reconcile};
 use super::{NODE_INDEX, NodeEntry, NodeState, Shared};
 use crate::api::{Merge, is_conflict, is_gone, is_invalid, node_path};
 use crate::network::{self, Ordinals, PodRange};
-use crate::pod::admission::amounts;
+use crate::resources::amounts;
 use crate::runtime::{Runtime, Shortcoming};
 use crate::{SIMULATED, UNRESPONSIVE};
 
@@ -398,7 +398,7 @@ impl<R: Runtime> Shared<R> {
             && (&old.capacity, &old.allocatable, &old.addresses, &old.node_info, &old.daemon_endpoints)
                 == (&new.capacity, &new.allocatable, &new.addresses, &new.node_info, &new.daemon_endpoints);
         if same && (is_left || !is_due) {
-            // What is left to somebody else counts as reported until it is due again.
+            // What is left to another component counts as reported until it is due again.
             return Ok(is_due);
         }
         let Some(path) = node_path(&entry.name) else { return Ok(false) };

@@ -14,13 +14,15 @@ use windlass::{Context, ObjectKey, Outcome, Reconcile};
 use super::mounts::Made;
 use super::{NodeEntry, PodEntry, Shared};
 use crate::api::{Merge, is_conflict, is_gone, path};
+use crate::containers::container;
 use crate::network::PodRange;
-use crate::pod::admission::{Refusal, Resources, admit, requests};
+use crate::pod::admission::{Refusal, admit};
 use crate::pod::backoff::Backoff;
 use crate::pod::life::End;
 use crate::pod::patch::status_patch;
 use crate::pod::status::{Place, rejected, status};
 use crate::pod::{self, Action, Notice, Now, Observation, PodLife};
+use crate::resources::{Resources, requests};
 use crate::runtime::{ContainerRef, Operation, PodSandbox, Role, Runtime, RuntimeError};
 use crate::volumes::{Found, Mounted, Surroundings, container_references, environment};
 
@@ -131,7 +133,7 @@ impl<R: Runtime> Shared<R> {
                     !pods.is_empty()
                 });
             }
-            // What still runs of it is nobody's any more.
+            // What still runs of it has no pod any more.
             if !held.life.is_removed() {
                 let pod = named(key, uid.as_deref());
                 let _ = self.settle(key, &pod, self.runtime.remove(&held.sandbox(&Arc::new(pod.clone()))), |_| {
@@ -289,7 +291,7 @@ impl<R: Runtime> Shared<R> {
         }
         let is_deleted = held.life.end == Some(End::Deleted) && held.life.is_removed();
         let has_finalizers = pod.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty());
-        // A pod that is about to be gone needs no status, unless somebody holds on to it.
+        // A pod that is about to be gone needs no status, unless a finalizer holds it.
         if !is_deleted || has_finalizers {
             let version = pod.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
             if version.is_some_and(|version: u64| version < held.written) {
@@ -376,7 +378,7 @@ impl<R: Runtime> Shared<R> {
             }
             Action::Pull(index) => {
                 let secrets = self.pull_secrets(key, spec, held, notices).await?;
-                let Some((role, container)) = pod::container(spec, index) else { return Ok(()) };
+                let Some((role, container)) = container(spec, index) else { return Ok(()) };
                 let mut container = held.container(&container, role, index);
                 container.pull_secrets = &secrets;
                 let operation = self.runtime.pull(&sandbox, &container);
@@ -394,7 +396,7 @@ impl<R: Runtime> Shared<R> {
             }
             Action::Start(index) => match self.environment(key, pod, spec, held, index).await? {
                 Ok(environment) => {
-                    let Some((role, container)) = pod::container(spec, index) else { return Ok(()) };
+                    let Some((role, container)) = container(spec, index) else { return Ok(()) };
                     let mut container = held.container(&container, role, index);
                     container.environment = &environment;
                     let operation = self.runtime.start(&sandbox, &container);
@@ -403,7 +405,7 @@ impl<R: Runtime> Shared<R> {
                 Err(message) => Some(Observation::Misconfigured(index, message)),
             },
             Action::Stop(index, grace) => {
-                if let Some((role, container)) = pod::container(spec, index) {
+                if let Some((role, container)) = container(spec, index) {
                     let mut container = held.container(&container, role, index);
                     container.attempt = held.life.containers[index].attempt;
                     self.runtime.stop(&sandbox, &container, grace);
@@ -435,7 +437,7 @@ impl<R: Runtime> Shared<R> {
         held: &Held,
         index: usize,
     ) -> Result<Result<Vec<(String, String)>, String>, kube::Error> {
-        let Some((_, container)) = pod::container(spec, index) else { return Ok(Ok(Vec::new())) };
+        let Some((_, container)) = container(spec, index) else { return Ok(Ok(Vec::new())) };
         let references = container_references(&container);
         let found = if references.is_empty() {
             Found::default()

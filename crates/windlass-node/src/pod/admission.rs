@@ -1,15 +1,8 @@
 //! Whether a node takes a pod: its resources, its labels and its taints. Mirrors `pkg/kubelet/lifecycle/predicate.go`.
 
-use std::collections::BTreeMap;
+use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
 
-use k8s_openapi::api::core::v1::{
-    Container, Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
-};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use windlass::quantity::Amount;
-
-/// Amounts of resources: thousandths of CPU, whole numbers of everything else.
-pub(crate) type Resources = BTreeMap<String, i64>;
+use crate::resources::Resources;
 
 /// Why a node does not take a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,58 +15,6 @@ impl Refusal {
     fn predicate(name: &str, description: &str) -> Self {
         Self { reason: name.to_owned(), message: format!("Predicate {name} failed: {description}") }
     }
-}
-
-fn amount(resource: &str, quantity: &Quantity) -> i64 {
-    let amount = Amount::try_from(quantity).unwrap_or(Amount::ZERO);
-    if resource == "cpu" { amount.milli_value() } else { amount.value() }
-}
-
-/// The amounts of a list of quantities.
-pub(crate) fn amounts(quantities: Option<&BTreeMap<String, Quantity>>) -> Resources {
-    quantities.into_iter().flatten().map(|(name, quantity)| (name.clone(), amount(name, quantity))).collect()
-}
-
-fn add(sum: &mut Resources, more: &Resources) {
-    for (name, value) in more {
-        let sum = sum.entry(name.clone()).or_default();
-        *sum = sum.saturating_add(*value);
-    }
-}
-
-fn at_least(most: &mut Resources, other: &Resources) {
-    for (name, value) in other {
-        let most = most.entry(name.clone()).or_default();
-        *most = (*most).max(*value);
-    }
-}
-
-/// What a pod requests: the sum of its containers and sidecars, or what an init container needs beside the sidecars before
-/// it if that is more, or what the pod as a whole says; and its overhead.
-pub(crate) fn requests(spec: &PodSpec) -> Resources {
-    let of = |container: &Container| amounts(container.resources.as_ref().and_then(|all| all.requests.as_ref()));
-    let mut sum = Resources::new();
-    for container in &spec.containers {
-        add(&mut sum, &of(container));
-    }
-    let (mut sidecars, mut peak) = (Resources::new(), Resources::new());
-    for container in spec.init_containers.iter().flatten() {
-        let mut needed = of(container);
-        if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut sum, &needed);
-            add(&mut sidecars, &needed);
-            at_least(&mut peak, &sidecars);
-        } else {
-            add(&mut needed, &sidecars);
-            at_least(&mut peak, &needed);
-        }
-    }
-    at_least(&mut sum, &peak);
-    let whole = amounts(spec.resources.as_ref().and_then(|all| all.requests.as_ref()));
-    sum.extend(whole);
-    add(&mut sum, &amounts(spec.overhead.as_ref()));
-    sum.retain(|_, value| *value != 0);
-    sum
 }
 
 /// Whether a node takes a pod that requests so much, when so much is used.
@@ -179,6 +120,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::resources::requests;
 
     fn check(pod: Value, used: &[(&str, i64)], expected: Result<(), &str>) {
         let spec: PodSpec = serde_json::from_value(pod).expect("a spec");
@@ -204,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_do_not_fit_are_refused_in_the_kubelets_words() {
+    fn refusals_of_pods_are_in_the_kubelets_words() {
         check(asking("2"), &[], Ok(()));
         let message = "OutOfcpu: Node didn't have enough resource: cpu, requested: 2000, used: 500, capacity: 2000";
         check(asking("2"), &[("cpu", 500)], Err(message));
@@ -221,20 +163,5 @@ mod tests {
         let taint =
             "TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
         check(pod, &[], Err(taint));
-    }
-
-    #[test]
-    fn init_containers_count_where_they_need_more() {
-        let spec: PodSpec = serde_json::from_value(json!({
-            "initContainers": [
-                { "name": "s", "restartPolicy": "Always", "resources": { "requests": { "cpu": "1" } } },
-                { "name": "i", "resources": { "requests": { "cpu": "4" } } },
-            ],
-            "containers": [{ "name": "c", "resources": { "requests": { "cpu": "2", "memory": "1Ki" } } }],
-            "overhead": { "cpu": "500m" },
-        }))
-        .expect("a spec");
-        let expected = [("cpu".to_owned(), 5500), ("memory".to_owned(), 1024)];
-        assert_eq!(requests(&spec), expected.into_iter().collect());
     }
 }

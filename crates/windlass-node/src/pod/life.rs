@@ -12,7 +12,8 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::backoff::{Backoff, printed};
-use super::{Now, container, containers, count, described, restarts};
+use super::{Now, described, restarts};
+use crate::containers::{container, containers, count};
 use crate::runtime::{ContainerEvent, Exit, Hook, Image, Probe, Recovered, Role, RuntimeError, Started};
 
 /// How long a container shows why its image could not be pulled, before it shows that it waits.
@@ -290,7 +291,7 @@ impl PodLife {
         self.end = Some(End::Deleted);
     }
 
-    /// Somebody said that the pod has ended: nothing of it is to run any more.
+    /// Another component said that the pod has ended: nothing of it is to run any more.
     pub(crate) fn finish(&mut self, spec: &PodSpec) {
         if self.end.is_none() {
             self.end = Some(End::Finished);

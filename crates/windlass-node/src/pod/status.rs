@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::life::{ContainerLife, End, Ended, PodLife, Stage};
-use super::{Now, containers, restarts};
-use crate::runtime::Role;
+use super::{Now, restarts};
+use crate::containers::{Role, containers};
 
 /// What else a status says.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +101,7 @@ pub(crate) fn status(pod: &Pod, spec: &PodSpec, life: &PodLife, place: Place<'_>
     }
 }
 
-/// A container of a pod that is over and that nobody has seen end.
+/// A container of a pod that is over and whose end was not seen.
 fn located(status: &mut ContainerStatus) {
     let state = status.state.get_or_insert_default();
     if state.terminated.is_none() {

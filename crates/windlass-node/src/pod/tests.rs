@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::life::Stage;
 use super::status::{Place, status};
 use super::*;
+use crate::containers::{Role, containers};
 use crate::runtime::{ContainerEvent, Exit, Hook, Image, Probe, RuntimeError, Started};
 
 /// A pod with its machine, a clock, and what its containers really do.
@@ -359,7 +360,7 @@ fn init_containers_run_one_after_the_other() {
 }
 
 #[test]
-fn a_failed_init_container_fails_a_pod_that_does_not_restart() {
+fn a_failed_init_container_fails_an_unrestarted_pod() {
     let mut world = World::new(json!({
         "restartPolicy": "Never",
         "initContainers": [{ "name": "a", "image": "i" }],

@@ -1,6 +1,6 @@
 //! Descriptions as documentation comments.
 //!
-//! A description is text that somebody wrote for `kubectl explain`. Rustdoc reads it as CommonMark: what would be an
+//! A description is text that was written for `kubectl explain`. Rustdoc reads it as CommonMark: what would be an
 //! HTML tag, a link to an item, a bare address or a test is written so that it is none.
 
 /// The lines of a documentation comment, without the slashes. None for an empty description.

@@ -77,7 +77,7 @@ struct Printer<'a> {
     literals: Literals,
     /// Whether an item has a default, as far as that is known.
     defaults: Vec<Option<bool>>,
-    /// Whether fields of the object itself that nobody named are kept.
+    /// Whether fields of the object itself that are not named are kept.
     unknown: bool,
     /// Whether there is an enum for an object whose number of properties is limited.
     one_property: bool,

@@ -214,7 +214,7 @@ fn names_that_a_server_would_refuse_beside_others_are_refused() {
 }
 
 #[test]
-fn what_is_said_about_external_kinds_must_be_rust_and_toml() {
+fn settings_of_external_kinds_must_be_rust_and_toml() {
     let dir = Dir::new(&project());
     let external = |path: &str, module: &str| {
         let external = command::External { path: path.into(), domain: None, module: Some(module.into()) };

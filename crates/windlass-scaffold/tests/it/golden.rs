@@ -30,7 +30,7 @@ fn generated_trees_are_pinned() {
 }
 
 #[test]
-fn a_docker_build_gets_the_checkout_that_the_project_depends_on() {
+fn docker_builds_get_the_checkout_of_the_library() {
     let mut project = crate::project();
     project.settings_mut().windlass = Source::Path("/src/windlass".into());
     let tree = render(&project);

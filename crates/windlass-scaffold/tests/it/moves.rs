@@ -41,7 +41,7 @@ fn edited_files_move_into_the_directories_of_groups() {
 }
 
 #[test]
-fn a_file_in_the_way_of_a_moved_one_is_kept() {
+fn files_in_the_way_of_moves_are_kept() {
     let dir = Dir::new(&project());
     dir.create(api("shop", "v1", "Widget"));
     std::fs::write(dir.path().join("tests/it/shop_widget.rs"), "// Mine.\n").unwrap();

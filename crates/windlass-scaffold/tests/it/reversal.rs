@@ -247,7 +247,7 @@ fn versions_join_a_conversion_and_leave_it() {
 }
 
 #[test]
-fn a_built_in_kind_is_deleted_with_the_flags_that_created_it() {
+fn built_in_kinds_are_deleted_with_their_creation_flags() {
     let dir = Dir::new(&project());
     let before = dir.files();
     for (group, kind) in [("networking", "Ingress"), ("core", "Pod"), ("apps", "Deployment")] {

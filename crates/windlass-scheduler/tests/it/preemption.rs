@@ -38,7 +38,7 @@ fn the_fewest_and_least_important_pods_go() {
 }
 
 #[test]
-fn nobody_goes_for_pods_that_may_not_preempt() {
+fn pods_that_may_not_preempt_evict_none() {
     let mut cluster = cluster([node("a", json!({}))]);
     place(&mut cluster, with_priority("low", "3", 1), "a");
     let polite = asking("p", "2", json!({"spec": {"priority": 5, "preemptionPolicy": "Never"}}));

@@ -4,16 +4,18 @@ use std::cmp::Ordering;
 
 use serde_json::{Value, json};
 
-use super::{Act, AdmissionPlugin};
+use super::Act;
+use crate::admission_config::AdmissionPlugin;
 use crate::codec::peek::Raw;
 use crate::codec::quantity::Quantity;
+use crate::context::Context;
 use crate::field::quote;
 use crate::object::{self, metadata_mut};
 use crate::quota::{Amounts, add, amounts, together};
-use crate::registry::strategy::pod::resources;
-use crate::registry::{Context, stored};
 use crate::status::{Cause, Status};
+use crate::stored;
 use crate::validation::access::{Access as _, semantically_equal};
+use windlass_kinds::strategy::pod::resources;
 
 /// The labels of a node that its pods get.
 const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];

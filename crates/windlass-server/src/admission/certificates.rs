@@ -7,18 +7,21 @@ use serde_json::Value;
 use x509_parser::asn1_rs::{Any, Tag};
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
-use super::{Act, AdmissionPlugin};
-use crate::authz::{self, Attributes, Decision, ResourceTarget, Target};
+use super::Act;
+use crate::admission_config::AdmissionPlugin;
+use crate::attributes::{Attributes, ResourceTarget, Target};
+use crate::authz;
+use crate::context::Context;
 use crate::field::quote;
 use crate::object;
-use crate::registry::Context;
+use crate::rbac::Decision;
 use crate::status::Status;
 use crate::validation::access::Access as _;
 
 const GROUP: &str = "certificates.k8s.io";
 /// Signs what the API server takes for a client.
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-/// May do everything, so nobody can ask to be in it.
+/// Its members may do everything, so it cannot be asked for.
 const MASTERS: &str = "system:masters";
 
 /// Checks a write of a CertificateSigningRequest; any other passes.
@@ -79,7 +82,7 @@ pub(super) fn common_name(request: &str) -> Option<String> {
 }
 
 /// The organizations that a request names, which become groups. `None` if it cannot be read, or one of them cannot:
-/// whoever signs it might read more.
+/// its signer might read more.
 fn organizations(request: &str) -> Option<Vec<String>> {
     let bytes = STANDARD.decode(request).ok()?;
     let (_, pem) = x509_parser::pem::parse_x509_pem(&bytes).ok()?;

@@ -7,7 +7,7 @@ use windlass_store::{Entry, Range};
 use super::{Act, refused};
 use crate::codec::peek::{self, Raw};
 use crate::codec::quantity::Quantity;
-use crate::registry::Context;
+use crate::context::Context;
 use crate::status::Status;
 use crate::validation::access::{Access as _, AccessMut as _};
 

@@ -4,9 +4,10 @@
 
 use serde_json::{Value, json};
 
-use super::{AdmissionPlugin, bound_pods, classes, priority, runtime_class};
+use super::{bound_pods, classes, priority, runtime_class};
+use crate::admission_config::AdmissionPlugin;
+use crate::context::Context;
 use crate::object::metadata_mut;
-use crate::registry::Context;
 use crate::status::Status;
 use crate::validation::access::Access as _;
 

@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::authorizer::Subject;
-use super::expression::Variables;
 use super::matching::{self, Invocation};
 use super::request::{GroupVersionKind, Request, retyped_options};
 use super::review::{self, Encoded, Response, Version};
-use super::webhook::Hook;
+use crate::admission_config::{Hook, Subject, Variables};
 use crate::audit::{self, Level};
 use crate::catalog::Served;
 use crate::codec::typed::decode_typed;

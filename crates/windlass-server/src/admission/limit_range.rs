@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use windlass_store::Range;
 
-use super::{Act, AdmissionPlugin};
+use super::Act;
+use crate::admission_config::AdmissionPlugin;
+use crate::context::Context;
 use crate::object::{self, metadata_mut};
 use crate::quota::{Amounts, amounts, together};
-use crate::registry::{Context, stored};
 use crate::status::Status;
+use crate::stored;
 use crate::validation::access::{Access as _, AccessMut as _};
 use crate::validation::quantity::Quantity;
 

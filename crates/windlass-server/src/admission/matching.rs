@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::request::{GroupVersionKind, Request};
-use super::webhook::{Hook, Rule, Scope};
+use crate::admission_config::{Hook, Rule, Scope};
 use crate::catalog::Served;
 use crate::object;
 use crate::status::Status;

@@ -8,11 +8,14 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Act, certificates};
+use crate::attributes::{Attributes, ResourceTarget, Target};
+use crate::authz;
 use crate::authz::node::{LEASE_NAMESPACE, MIRROR, identity};
-use crate::authz::{self, Attributes, Decision, ResourceTarget, Target};
+use crate::context::Context;
 use crate::field::quote;
-use crate::registry::{Context, stored};
+use crate::rbac::Decision;
 use crate::status::{Qualified, Status};
+use crate::stored;
 use crate::validation::access::{Access as _, AccessMut as _, semantically_equal};
 use crate::{object, references};
 

@@ -17,10 +17,10 @@ use windlass_store::Range;
 
 use super::Act;
 use crate::codec::peek;
+use crate::context::Context;
 use crate::effort;
 use crate::field::{FieldErrors, quote};
 use crate::object;
-use crate::registry::Context;
 use crate::status::Status;
 use crate::validation::access::Access as _;
 

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::{Act, refused};
 use crate::codec::peek::Raw;
-use crate::registry::{Context, stored};
+use crate::context::Context;
 use crate::status::Status;
+use crate::stored;
 use crate::validation::access::{Access as _, AccessMut as _};
 
 /// The priority classes of a new cluster, and what they are for.

@@ -15,11 +15,13 @@ use serde_json::{Map, Value};
 use tokio::sync::OwnedMutexGuard;
 use windlass_store::{Entry, Expect, Range, Write};
 
-use super::{Act, AdmissionPlugin};
+use super::Act;
+use crate::admission_config::AdmissionPlugin;
+use crate::context::Context;
 use crate::object;
 use crate::quota::{Amounts, Deed, Evaluator, Scope, add, amounts};
-use crate::registry::{Context, stored};
 use crate::status::{Qualified, Status};
+use crate::stored;
 use crate::validation::access::AccessMut as _;
 use crate::validation::quantity::Quantity;
 

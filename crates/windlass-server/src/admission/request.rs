@@ -8,15 +8,15 @@ use tokio::sync::OnceCell;
 
 use crate::api::Api;
 use crate::audit::Annotations;
-use crate::authn::User;
 use crate::catalog::Served;
 use crate::codec::peek;
+use crate::context::Context;
 use crate::metrics::Waits;
 use crate::object;
 use crate::options::{DeleteOptions, Propagation, WriteOptions};
-use crate::registry::Context;
 use crate::request::Verb;
 use crate::status::{Qualified, Status};
+use crate::user::User;
 
 /// A write has this long altogether, whatever it calls: upstream's `requestTimeoutUpperBound`.
 const LONGEST: Duration = Duration::from_secs(34);

@@ -131,7 +131,7 @@ fn attributes(request: &Request, served: &Served, kind: &GroupVersionKind) -> Ve
     out
 }
 
-fn user(user: &crate::authn::User) -> Value {
+fn user(user: &crate::user::User) -> Value {
     let mut out = json!({"username": user.name});
     if !user.uid.is_empty() {
         out["uid"] = user.uid.as_str().into();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_that_does_not_say_so_is_refused_after_its_uid() {
+    fn reviews_without_a_verdict_are_refused() {
         let failure = |answer: Value| {
             let response = decode(Version::V1, &answer).expect("decodes");
             verify(Version::V1, "u", false, &answer, response).expect_err("is refused")

@@ -4,8 +4,9 @@ use serde_json::{Map, Value};
 
 use super::{Act, refused};
 use crate::codec::quantity::Quantity;
-use crate::registry::{Context, stored};
+use crate::context::Context;
 use crate::status::Status;
+use crate::stored;
 use crate::validation::access::{Access as _, AccessMut as _, semantically_equal};
 
 const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";

@@ -11,7 +11,7 @@ use windlass_store::Entry;
 
 use super::{Act, refused};
 use crate::codec::peek::Raw;
-use crate::registry::Context;
+use crate::context::Context;
 use crate::status::Status;
 use crate::validation::access::{Access as _, AccessMut as _};
 use crate::{object, references};

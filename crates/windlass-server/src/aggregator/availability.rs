@@ -16,8 +16,8 @@ use crate::authn::{MASTERS, User};
 use crate::field::quote;
 use crate::loopback::{self, Failed};
 use crate::object;
-use crate::registry::stored;
 use crate::remote::{Backend, url};
+use crate::stored;
 use crate::validation::access::{Access as _, AccessMut as _};
 
 const PATH: &str = "/apis/apiregistration.k8s.io/v1/apiservices";

@@ -12,7 +12,7 @@ use crate::validation::access::{Access as _, AccessMut as _};
 
 const MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 const NAME: &str = "extension-apiserver-authentication";
-/// How often it is tried while somebody else writes.
+/// How often it is tried while another client writes.
 const TRIES: usize = 5;
 
 /// Writes the ConfigMap if it says something else.

@@ -70,7 +70,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Who somebody is.
+/// A user.
 #[derive(Serialize, Default)]
 pub(super) struct UserInfo<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_in_upstreams_order_and_empty_ones_are_left_out() {
+    fn fields_are_in_upstreams_order_without_empty_ones() {
         let annotations = All::from([("authorization.k8s.io/decision".into(), "allow".to_owned())]);
         let user = User::new("jane", []);
         let mut event = Event::new("id", (&user).into(), &annotations);

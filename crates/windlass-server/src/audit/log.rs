@@ -141,7 +141,7 @@ impl Rotated {
         }
         let before = self.size;
         if let Err(error) = self.file.write_all(line) {
-            // Nobody reads half a line.
+            // Half a line is of no use.
             let _ = self.file.set_len(before);
             return Err(error);
         }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_moved_aside_and_old_ones_are_deleted() {
+    fn full_files_are_rotated_and_old_ones_deleted() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit.log");
         let rotation = Rotation { size: 10, backups: 2, age_days: 0 };

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use crate::authz::{ResourceTarget, Target};
+use crate::attributes::{ResourceTarget, Target};
 use crate::codec::body;
 use crate::codec::negotiate::Format;
 use crate::field::{FieldError, FieldErrors, Path};
@@ -123,7 +123,7 @@ pub(super) struct Verdict {
     pub(super) omit_managed_fields: bool,
 }
 
-/// Who wants what, as rules see it.
+/// A request, as rules see it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen<'a> {
     pub(super) user: Option<&'a crate::user::User>,

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use super::event::{Event, ObjectRef, ResponseStatus, UserInfo, drop_managed_fields, micro_time};
 use super::policy::{Level, Seen, Verdict};
 use super::{Annotations, Audit, Stage};
-use crate::api::Api;
-use crate::authz::Target;
+use crate::attributes::Target;
 use crate::body::Body;
 use crate::codec::negotiate::{self, Format};
 use crate::codec::peek::Raw;
@@ -62,14 +61,13 @@ pub(crate) struct Record {
     request_object: Option<Value>,
     status: Option<ResponseStatus>,
     is_long_running: bool,
-    /// Whether its last event has been written, or somebody else will write it.
+    /// Whether its last event has been written, or is left to another task.
     is_settled: bool,
 }
 
 impl Record {
-    /// Begins to record a request, if the policy says so.
-    pub(crate) async fn begin(api: &Api, begin: Begin<'_>) -> Option<Box<Self>> {
-        let audit = api.audit.as_ref()?;
+    /// Begins to record a request that comes in `now`, if the policy says so.
+    pub(crate) async fn begin(audit: &Arc<Audit>, now: Timestamp, begin: Begin<'_>) -> Option<Box<Self>> {
         let verdict = audit.policy.judge(&Seen { user: begin.user, verb: begin.verb, target: begin.target });
         audit.levels[verdict.level as usize].fetch_add(1, Ordering::Relaxed);
         if verdict.level == Level::None {
@@ -99,7 +97,7 @@ impl Record {
             source_ips: source_ips(begin.headers, begin.peer),
             user_agent: user_agent(begin.headers),
             object,
-            received: api.now(),
+            received: now,
             annotations: Annotations::new(level),
             request_object: None,
             status: None,
@@ -107,14 +105,14 @@ impl Record {
             is_settled: false,
         };
         let record = Box::new(record);
-        // Who is not authenticated has no event for this.
+        // A request that is not authenticated has no event for this.
         if record.user.is_some() {
             record.write(Stage::RequestReceived, record.received, None).await;
         }
         Some(record)
     }
 
-    /// The request goes on as somebody else's.
+    /// The request goes on as another user's.
     pub(crate) fn impersonated(&mut self, user: &User) {
         self.impersonated = Some(user.clone());
     }
@@ -297,7 +295,7 @@ pub(crate) fn id(headers: &HeaderMap) -> Option<HeaderValue> {
     given.cloned().or_else(|| HeaderValue::from_str(&object::new_uid()).ok())
 }
 
-/// Where a request comes from: first who proxies say that it is, then the connection's end.
+/// Where a request comes from: first the addresses that proxies name, then the connection's end.
 fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<String> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut ips: Vec<IpAddr> = text("x-forwarded-for").split(',').filter_map(|ip| ip.trim().parse().ok()).collect();

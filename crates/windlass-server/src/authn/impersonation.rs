@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue};
 use self::mode::Mode;
 use super::User;
 use crate::api::Api;
-use crate::authz::Target;
+use crate::attributes::Target;
 use crate::field::quote;
 use crate::status::Status;
 use crate::validation::names;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_name_somebody_else() {
+    fn headers_name_another_user() {
         let headers = [("impersonate-user", "jane"), ("impersonate-extra-a%2fb", "1")];
         let jane = read(&headers, Mode::Legacy).expect("read").expect("there");
         assert_eq!((jane.name.as_str(), jane.groups), ("jane", vec!["system:authenticated".to_owned()]));

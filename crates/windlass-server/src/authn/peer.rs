@@ -21,7 +21,7 @@ pub enum Peer {
 /// A client's certificate, checked once for all requests of a connection.
 #[derive(Debug)]
 pub struct ClientCertificate {
-    /// `None` if the certificate counts but names nobody; the error says why it does not count.
+    /// `None` if the certificate counts but has no name; the error says why it does not count.
     user: Result<Option<User>, String>,
     /// Until when it counts.
     ends: Timestamp,

@@ -1,197 +1,22 @@
-//! Tokens of service accounts: signed, checked and described.
+//! Checks the tokens of service accounts.
 //!
 //! A token is a JWT signed with ES256. It is good as long as its time has not run out and its service
 //! account, and the object it is bound to, are still the ones it was made for. Tokens are never logged.
 
-use std::path::Path;
-
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use ring::rand::SystemRandom;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
-};
-use rustls::pki_types::PrivatePkcs8KeyDer;
-use rustls::pki_types::pem::PemObject as _;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use sha2::Digest as _;
 
 use super::{Authenticated, User};
 use crate::api::Api;
 use crate::codec::peek;
-use crate::pki::{self, PkiError};
-use crate::status::Status;
+use crate::tokens::{ISSUER, SECRET_ISSUER, user_name};
 use crate::validation::access::Access as _;
 
-/// The extra value in which the token of a pod names the pod's node.
-pub(crate) const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// Who issues tokens, and the audience that this server is.
-pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-
-/// Who issues the tokens in Secrets.
-const SECRET_ISSUER: &str = "kubernetes/serviceaccount";
 /// What the claims of tokens in Secrets begin with.
 const SECRET_CLAIM: &str = "kubernetes.io/serviceaccount/";
-
-/// What a P-256 public key in its standard form begins with; the point follows.
-const SPKI_PREFIX: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
-    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
-];
-
-/// The key that tokens are signed with.
-pub struct TokenKey {
-    pair: EcdsaKeyPair,
-    id: String,
-    random: SystemRandom,
-}
-
-impl std::fmt::Debug for TokenKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TokenKey").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-impl TokenKey {
-    /// A new key.
-    pub fn generate() -> Result<Self, PkiError> {
-        Self::from_pem(&pki::generate_key()?)
-    }
-
-    /// The key kept in `dir` (`sa.key`), made there if it is not.
-    pub fn load_or_generate(dir: &Path) -> Result<Self, PkiError> {
-        let path = dir.join("sa.key");
-        Self::from_pem(&pki::load_or_generate_key(&path)?).map_err(|error| pki::damaged(&path, &error))
-    }
-
-    fn from_pem(pem: &str) -> Result<Self, PkiError> {
-        let random = SystemRandom::new();
-        let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(|e| PkiError::Tls(e.to_string()))?;
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der.secret_pkcs8_der(), &random)
-            .map_err(|e| PkiError::Tls(e.to_string()))?;
-        let mut spki = SPKI_PREFIX.to_vec();
-        spki.extend_from_slice(pair.public_key().as_ref());
-        let id = URL_SAFE_NO_PAD.encode(sha2::Sha256::digest(&spki));
-        Ok(Self { pair, id, random })
-    }
-
-    /// A token with these claims.
-    fn sign(&self, claims: &Value) -> Result<String, Status> {
-        let header = json!({"alg": "ES256", "kid": self.id});
-        let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let signed = format!("{}.{}", encode(&header), encode(claims));
-        let signature = self.pair.sign(&self.random, signed.as_bytes());
-        let signature = signature.map_err(|_| Status::internal("failed to generate token: no randomness"))?;
-        Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
-    }
-
-    /// A token without an end, for a Secret of type `kubernetes.io/service-account-token`: it is good as long as that
-    /// Secret holds it and the account exists.
-    pub fn secret_token(&self, namespace: &str, secret: &str, account: &str, uid: &str) -> Result<String, PkiError> {
-        let claims = json!({
-            "iss": SECRET_ISSUER, "sub": user_name(namespace, account),
-            "kubernetes.io/serviceaccount/namespace": namespace,
-            "kubernetes.io/serviceaccount/secret.name": secret,
-            "kubernetes.io/serviceaccount/service-account.name": account,
-            "kubernetes.io/serviceaccount/service-account.uid": uid,
-        });
-        self.sign(&claims).map_err(|status| PkiError::Tls(status.message))
-    }
-
-    /// The claims of a token that was signed with this key.
-    fn verify(&self, token: &str) -> Option<Value> {
-        let (signed, signature) = token.rsplit_once('.')?;
-        let (header, claims) = signed.split_once('.')?;
-        let parse = |part: &str| serde_json::from_slice::<Value>(&URL_SAFE_NO_PAD.decode(part).ok()?).ok();
-        let header = parse(header)?;
-        if header.text("alg") != "ES256" || header.text("kid") != self.id {
-            return None;
-        }
-        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.pair.public_key().as_ref());
-        public.verify(signed.as_bytes(), &signature).ok()?;
-        parse(claims)
-    }
-
-    /// `/openid/v1/jwks`: the public key.
-    pub(crate) fn key_set(&self) -> Value {
-        // An uncompressed point: 4, x, y.
-        let point = self.pair.public_key().as_ref();
-        let coordinate = |range: std::ops::Range<usize>| URL_SAFE_NO_PAD.encode(&point[range]);
-        json!({"keys": [{
-            "use": "sig", "kty": "EC", "kid": self.id, "crv": "P-256", "alg": "ES256",
-            "x": coordinate(1..33), "y": coordinate(33..65),
-        }]})
-    }
-
-    /// `/.well-known/openid-configuration`.
-    pub(crate) fn configuration() -> Value {
-        json!({
-            "issuer": ISSUER,
-            "jwks_uri": format!("{ISSUER}/openid/v1/jwks"),
-            "response_types_supported": ["id_token"],
-            "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": ["ES256"],
-        })
-    }
-}
-
-/// What a token is to say.
-pub(crate) struct Grant<'a> {
-    /// The account's namespace.
-    pub namespace: &'a str,
-    /// The account's name.
-    pub name: &'a str,
-    /// The account's uid.
-    pub uid: &'a str,
-    /// Whom the token is meant for.
-    pub audiences: &'a [String],
-    /// When the token is made.
-    pub now: Timestamp,
-    /// How long it is good for.
-    pub seconds: i64,
-    /// What it is bound to.
-    pub bound: Vec<Bound>,
-    /// Tells it from all other tokens.
-    pub id: &'a str,
-}
-
-/// An object that a token is bound to.
-pub(crate) struct Bound {
-    /// The claim: `pod`, `secret` or `node`.
-    pub claim: &'static str,
-    /// The object's name.
-    pub name: String,
-    /// The object's uid.
-    pub uid: String,
-}
-
-impl Grant<'_> {
-    /// The token.
-    pub(crate) fn sign(&self, key: &TokenKey) -> Result<String, Status> {
-        let now = self.now.as_second();
-        let mut kubernetes = Map::new();
-        kubernetes.insert("namespace".into(), self.namespace.into());
-        kubernetes.insert("serviceaccount".into(), json!({"name": self.name, "uid": self.uid}));
-        for bound in &self.bound {
-            let mut reference = Map::from_iter([("name".to_owned(), bound.name.as_str().into())]);
-            if !bound.uid.is_empty() {
-                reference.insert("uid".into(), bound.uid.as_str().into());
-            }
-            kubernetes.insert(bound.claim.into(), reference.into());
-        }
-        key.sign(&json!({
-            "iss": ISSUER, "sub": user_name(self.namespace, self.name), "aud": self.audiences,
-            "exp": now + self.seconds, "iat": now, "nbf": now, "jti": self.id,
-            "kubernetes.io": kubernetes,
-        }))
-    }
-}
-
-fn user_name(namespace: &str, name: &str) -> String {
-    format!("system:serviceaccount:{namespace}:{name}")
-}
 
 /// The groups that every service account of a namespace is in.
 pub(super) fn groups(namespace: &str) -> Vec<String> {
@@ -217,7 +42,7 @@ pub(super) async fn authenticate(api: &Api, token: &str, audiences: &[String]) -
         audiences.iter().filter(|audience| meant_for.contains(&audience.as_str())).cloned().collect();
     if accepted.is_empty() {
         let meant_for: Vec<String> = meant_for.into_iter().map(str::to_owned).collect();
-        let [meant_for, audiences] = [&*meant_for, audiences].map(crate::authz::go_list);
+        let [meant_for, audiences] = [&*meant_for, audiences].map(crate::cel::go::quote_list);
         return Err(refuse(&format!("token audiences {meant_for} is invalid for the target audiences {audiences}")));
     }
     check_time(&claims, api.now().as_second()).map_err(refuse)?;
@@ -350,7 +175,10 @@ fn user(claims: &Value) -> User {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::tokens::{Bound, Grant, TokenKey};
 
     fn token(key: &TokenKey) -> String {
         let bound = vec![Bound { claim: "pod", name: "p".into(), uid: "2".into() }];

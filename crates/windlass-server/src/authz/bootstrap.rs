@@ -10,13 +10,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use windlass_store::{Entry, Expect, Range, StoreError, TxnResult, Write};
 
-use super::GROUP;
-use super::policy::{Kind, Policy};
 use super::reconcile::{self, Verdict};
-use super::rules::Rule;
 use crate::api::Api;
 use crate::object;
-use crate::registry::stored;
+use crate::rbac::{GROUP, Kind, Policy, Rule};
+use crate::stored;
 
 static FACTS: &str = include_str!("../../facts/rbac-1.36.json");
 
@@ -71,7 +69,7 @@ pub(crate) async fn ensure_defaults(api: &Api) -> Result<(), StoreError> {
         if writes.is_empty() {
             return Ok(());
         }
-        // What was deleted is made anew in the next round. A conflict means that somebody else is at it.
+        // What was deleted is made anew in the next round. A conflict means that another client writes it.
         let again = writes.iter().any(|write| matches!(write, Write::Delete { .. }));
         if matches!(api.store.txn(writes).await?, TxnResult::Committed { .. }) && !again {
             return Ok(());

@@ -1,15 +1,17 @@
-//! Nobody gives away more than they have: checks on writes of roles and bindings.
+//! No user gives away more than they have: checks on writes of roles and bindings.
 //!
 //! As upstream's `pkg/registry/rbac`: a role may hold what its writer may do, unless the writer may
 //! `escalate` it; a binding may refer to a role whose rules its writer holds, or that they may `bind`.
 
 use serde_json::Value;
 
-use super::rules::{Attributes, ResourceTarget, Rule, Target, go_list, missing};
-use super::{Decision, GROUP, decide};
+use super::decide;
+use crate::attributes::{Attributes, ResourceTarget, Target};
+use crate::cel::go::quote_list;
+use crate::context::Context;
 use crate::field::quote;
 use crate::object::{self, metadata_mut};
-use crate::registry::Context;
+use crate::rbac::{Decision, GROUP, Rule, missing};
 use crate::status::Status;
 use crate::validation::access::Access as _;
 
@@ -91,7 +93,7 @@ fn held(context: &Context, object: &Value, rules: &[Rule]) -> Result<(), Status>
     let mut why = format!(
         "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         quote(&user.name),
-        go_list(&user.groups),
+        quote_list(&user.groups),
         missing.join("\n")
     );
     if !unresolved.is_empty() {

@@ -9,12 +9,14 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::rules::{Attributes, ResourceTarget, Target};
-use super::{Decision, check, decide};
-use crate::authn::{NODE_NAME, User};
+use super::{check, decide};
+use crate::attributes::{Attributes, ResourceTarget, Target};
+use crate::context::Context;
 use crate::field::{FieldError, FieldErrors, Path};
-use crate::registry::{Context, stored};
+use crate::rbac::Decision;
 use crate::status::Status;
+use crate::stored;
+use crate::user::{NODE_NAME, User};
 use crate::validation::access::{Access as _, semantically_equal};
 use crate::validation::names;
 

@@ -5,12 +5,8 @@
 //! those of the ClusterRole `system:node`. Mirrors `plugin/pkg/auth/authorizer/node/node_authorizer.go`.
 //!
 //! Upstream keeps a graph of all objects that pods refer to. Here only the pods of each node are kept
-//! ([`index`]); what they refer to is looked up when a node asks for an object, in those of its pods whose text contains
-//! the object's name.
-
-mod index;
-
-pub(crate) use index::NodePods;
+//! ([`node_pods`](crate::node_pods)); what they refer to is looked up when a node asks for an object, in those of its pods
+//! whose text contains the object's name.
 
 use std::sync::LazyLock;
 
@@ -18,14 +14,14 @@ use memchr::memmem;
 use serde_json::Value;
 
 use super::bootstrap;
-use super::policy::Decision;
-use super::rules::{Attributes, ResourceTarget, Rule, Target};
 use crate::api::Api;
-use crate::authn::User;
+use crate::attributes::{Attributes, ResourceTarget, Target};
 use crate::codec::peek::Raw;
 use crate::field::quote;
+use crate::rbac::{Decision, Rule};
 use crate::references;
-use crate::registry::stored;
+use crate::stored;
+use crate::user::User;
 use crate::validation::access::Access as _;
 
 const GROUP: &str = "system:nodes";
@@ -37,7 +33,7 @@ pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| bootstrap::rules_of("system:node"));
 
-/// The node that a user is, if it is one. The name is empty if nobody can tell which.
+/// The node that a user is, if it is one. The name is empty where it is not known which.
 pub(crate) fn identity(user: &User) -> Option<&str> {
     let name = user.name.strip_prefix(NAME_PREFIX)?;
     user.groups.iter().any(|group| group == GROUP).then_some(name)
@@ -231,7 +227,7 @@ impl Request<'_> {
         }
         // The pod may have been bound a moment ago.
         if !matches!(wanted, Wanted::Pod | Wanted::OfNode(_)) {
-            self.api.node_pods.catch_up(self.api).await;
+            self.api.node_pods.catch_up().await;
             if self.is_related(wanted, namespace, name).await {
                 return Ok(());
             }
@@ -275,7 +271,7 @@ impl Request<'_> {
         }
         // The names of claims that are made for a pod begin with the pod's.
         let needle = if matches!(wanted, Wanted::Claim) { None } else { Some(memmem::Finder::new(name)) };
-        for pod in self.api.node_pods.of(self.api, self.node, Some(namespace)).await {
+        for pod in self.api.node_pods.of(self.node, Some(namespace)).await {
             let key = format!("/registry/pods/{pod}");
             let Ok(Some(entry)) = self.api.store.get(key.as_bytes()).await else { continue };
             if needle.as_ref().is_some_and(|needle| needle.find(&entry.value).is_none()) {
@@ -291,7 +287,7 @@ impl Request<'_> {
 
     /// Whether a volume that a pod of the node uses needs a secret.
     async fn is_secret_of_volume(&self, namespace: &str, name: &str) -> bool {
-        for key in self.api.node_pods.of(self.api, self.node, None).await {
+        for key in self.api.node_pods.of(self.node, None).await {
             let Some(pod) = self.stored(&format!("/registry/pods/{key}")).await else { continue };
             if !is_bound(&pod, self.node) || is_mirror(&pod) {
                 continue;

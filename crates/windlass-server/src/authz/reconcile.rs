@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::rules::{Rule, uncovered};
 use crate::object::{metadata, metadata_mut};
+use crate::rbac::{Rule, uncovered};
 use crate::validation::access::{Access as _, AccessMut as _};
 
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";

@@ -14,7 +14,7 @@ use crate::handler::{handle, payload};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// Sends requests as somebody.
+/// Sends requests as a user.
 struct Client<'a> {
     server: &'a Server,
     user: Option<User>,
@@ -122,7 +122,7 @@ async fn impersonation_needs_a_grant() {
 }
 
 #[tokio::test]
-async fn nobody_gives_away_what_they_do_not_have() {
+async fn users_give_away_only_what_they_have() {
     let server = server().await;
     let (admin, amy) = (Client::admin(&server), Client::user(&server, "amy"));
     let roles = format!("{RBAC}/namespaces/default/roles");

@@ -1,4 +1,4 @@
-//! Documents about a snapshot: made when they are first asked for, and dropped when nobody asks for them any more.
+//! Documents about a snapshot: made when they are first asked for, and dropped when they are not asked for any more.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -54,7 +54,7 @@ impl Documents {
         bytes
     }
 
-    /// Drops the documents that nobody has asked for since the last sweep.
+    /// Drops the documents that were not asked for since the last sweep.
     pub fn sweep(&self) {
         let mut made = self.0.lock();
         made.now += 1;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_nobody_asks_for_are_swept() {
+    fn unused_documents_are_swept() {
         let documents = Documents::default();
         assert!(get(&documents, "a", 1) && get(&documents, "b", 1));
         documents.sweep();

@@ -22,7 +22,7 @@ impl Gate {
         (!self.shut.load(Ordering::SeqCst)).then_some(passing)
     }
 
-    /// Lets nobody in any more, and waits until everybody is out.
+    /// Lets no create in any more, and waits until all are out.
     pub async fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
         drop(self.passing.write().await);
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_is_in_is_waited_for_and_nobody_follows() {
+    async fn creates_that_are_in_are_waited_for_and_none_follow() {
         let gate = Gate::default();
         let passing = gate.enter().await;
         assert!(passing.is_some());

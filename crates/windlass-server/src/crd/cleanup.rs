@@ -18,7 +18,8 @@ use crate::api::Api;
 use crate::catalog::Gate;
 use crate::codec::json;
 use crate::object;
-use crate::registry::{self, Remaining, stored};
+use crate::registry::{self, Remaining};
+use crate::stored;
 use crate::validation::access::Access;
 
 /// How many events are looked at before others have their turn.

@@ -25,10 +25,10 @@ use crate::catalog::{Custom, Gate};
 use crate::codec::json;
 use crate::effort;
 use crate::object;
-use crate::registry::{self, stored};
 use crate::resource::Resource;
 use crate::status::Status;
 use crate::validation::access::Access;
+use crate::{registry, stored};
 use windlass_kinds::crd::CustomKind;
 use windlass_kinds::crd::lifecycle::{self, AcceptedNames};
 
@@ -94,7 +94,7 @@ pub struct CrdController {
     cleanups: Cleanups,
     inquiries: Inquiries,
     seen: Revision,
-    /// Whether nothing is served yet, webhooks' own requests included: nobody is asked then.
+    /// Whether nothing is served yet, webhooks' own requests included: none is asked then.
     opening: bool,
 }
 
@@ -281,7 +281,7 @@ impl CrdController {
         }
     }
 
-    /// Names that a CRD had may be free now: whoever waits for one in its group is looked at again. Who has its
+    /// Names that a CRD had may be free now: a CRD of its group that waits for one is looked at again. One that has its
     /// names keeps them.
     fn unsettle_rivals(&mut self, key: &Bytes) {
         let group = self.known.get(key).map(|known| known.outline.at("spec").text("group"));

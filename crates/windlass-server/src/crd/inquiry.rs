@@ -33,7 +33,7 @@ impl Proposal {
     /// Whether the names are still to be had, or still not: others were served while this was asked about.
     pub(super) fn holds(&self, taken: &AcceptedNames) -> bool {
         let mut again = Value::clone(&self.before);
-        // Schemas take their time, and nobody else has a part in what they say.
+        // Schemas take their time, and they depend on nothing else.
         lifecycle::update_status(&mut again, taken, &self.now, false);
         let (now, then) = (again.at("status"), self.after.at("status"));
         now.at("acceptedNames") == then.at("acceptedNames") && conditions(now).eq(conditions(then))

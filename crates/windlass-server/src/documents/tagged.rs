@@ -1,4 +1,4 @@
-//! Documents that clients keep: each has a tag, and whoever shows that tag gets no document again.
+//! Documents that clients keep: each has a tag, and a client that shows it is not sent the document again.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

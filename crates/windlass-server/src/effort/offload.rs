@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_forever() {
+    async fn waiting_has_a_limit() {
         let offload = Arc::new(Offload::new());
         let turns = Arc::clone(&offload.steps);
         let _all: Vec<_> = std::iter::from_fn(|| turns.turn(PODS).now_or_never()).collect();

@@ -1,10 +1,10 @@
-//! Turns: so much may be done at once, and who waits for it is served fairly.
+//! Turns: so much may be done at once, and tasks that wait for it are served fairly.
 //!
 //! Requests wait in a line for each resource, and free turns go round the lines: a resource that floods the server
 //! keeps its own requests waiting, while one of another resource waits for no more than one request of each line for
 //! each turn that gets free. Within a line who came first is first.
 //!
-//! Who finds a free turn and nobody waiting takes it without a lock. A turn is never lost: it is given back when it
+//! A task that finds a free turn and no other waiting takes it without a lock. A turn is never lost: it is given back when it
 //! is dropped, wherever that is, and who stops waiting leaves the line.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -34,7 +34,7 @@ struct Lines {
     tickets: u64,
 }
 
-/// Those who wait for the sake of one resource, by their tickets. There is always somebody.
+/// The tickets of tasks that wait for the sake of one resource. There is always one.
 struct Line {
     group: Box<str>,
     plural: Box<str>,
@@ -127,7 +127,7 @@ impl Lines {
         Some(next)
     }
 
-    /// Says whether somebody with this ticket did wait.
+    /// Says whether a task with this ticket did wait.
     fn leave(&mut self, ticket: u64) -> bool {
         let Some(at) = self.lines.iter().position(|line| line.waiting.contains_key(&ticket)) else { return false };
         self.lines[at].waiting.remove(&ticket);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_waiting_leaves_the_line() {
+    fn waiters_that_stop_leave_the_line() {
         let turns = Turns::new(1);
         let turn = take(&turns);
         let gone = ask(&turns, "evil");

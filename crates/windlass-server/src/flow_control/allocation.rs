@@ -130,7 +130,7 @@ fn divide(sum: f64, items: &[Item]) -> Option<(f64, Vec<f64>)> {
     if least - sum > EPSILON || sum - most > EPSILON {
         return None;
     }
-    // The total is a line between the fractions where somebody meets a bound.
+    // The total is a line between the fractions where a level meets a bound.
     let mut corners: Vec<f64> = items
         .iter()
         .flat_map(|item| {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_level_lends_to_a_busy_one_and_gets_its_seats_back() {
+    fn an_idle_level_lends_seats_and_gets_them_back() {
         let bounds = Bounds { nominal: 100, min: 20, max: 300 };
         let busy = level(bounds, 500, 500.0);
         let adjusted = adjust(&[busy, level(bounds, 0, 0.0)]);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_borrows_above_their_limit() {
+    fn no_level_borrows_above_its_limit() {
         let lends = Bounds { nominal: 100, min: 0, max: 100 };
         let borrows = Bounds { nominal: 100, min: 100, max: 120 };
         let adjusted = adjust(&[level(borrows, 400, 400.0), level(lends, 0, 0.0)]);

@@ -1,6 +1,6 @@
 //! FlowSchemas and PriorityLevelConfigurations that every cluster has.
 //!
-//! The mandatory ones are kept as they are here. The suggested ones are kept until somebody changes them, as the annotation
+//! The mandatory ones are kept as they are here. The suggested ones are kept until they are changed, as the annotation
 //! `apf.kubernetes.io/autoupdate-spec` says; those that are deleted come back. Both are checked at the start and every
 //! minute. Mirrors `flowcontrol/bootstrap/default.go` and `registry/flowcontrol/ensurer` of upstream.
 
@@ -11,11 +11,10 @@ use serde_json::{Value, json};
 use windlass_kinds::strategy::flow_control::mandatory;
 use windlass_store::{Entry, Expect, Range, StoreError, Write};
 
-use super::Kind;
-use crate::api::Api;
+use super::{Kind, Objects};
 use crate::object;
-use crate::registry::stored;
 use crate::status;
+use crate::stored;
 use crate::validation::access::{Access as _, AccessMut as _};
 
 const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
@@ -153,10 +152,10 @@ fn go_bool(text: &str) -> Option<bool> {
 }
 
 /// Creates what is missing, takes back changes that are not the user's to make, and removes what was a default once.
-pub(super) async fn ensure(api: &Api) -> Result<(), StoreError> {
+pub(super) async fn ensure(objects: &Objects) -> Result<(), StoreError> {
     let mut there: HashMap<Bytes, Entry> = HashMap::new();
     for kind in Kind::ALL {
-        let snapshot = api.store.range(Range::prefix(kind.prefix()), None, 0).await?;
+        let snapshot = objects.store.range(Range::prefix(kind.prefix()), None, 0).await?;
         there.extend(snapshot.entries.into_iter().map(|entry| (entry.key.clone(), entry)));
     }
     let mut writes = Vec::new();
@@ -164,7 +163,11 @@ pub(super) async fn ensure(api: &Api) -> Result<(), StoreError> {
         let key = Bytes::from(format!("{}{}", default.kind.prefix(), object::name(&default.object)));
         match there.remove(&key) {
             None => {
-                writes.push(Write::Put { key, expect: Expect::Absent, value: stored::encode(&complete(api, default)) });
+                writes.push(Write::Put {
+                    key,
+                    expect: Expect::Absent,
+                    value: stored::encode(&complete(objects, default)),
+                });
             }
             Some(entry) => {
                 let Some(object) = decode(&entry) else { continue };
@@ -182,7 +185,7 @@ pub(super) async fn ensure(api: &Api) -> Result<(), StoreError> {
     }
     if !writes.is_empty() {
         // After a conflict the next round sees.
-        api.store.txn(writes).await?;
+        objects.store.txn(writes).await?;
     }
     Ok(())
 }
@@ -197,15 +200,15 @@ fn decode(entry: &Entry) -> Option<Value> {
 }
 
 /// A default as it is stored. All schemas refer to levels that are created with them.
-fn complete(api: &Api, default: DefaultObject) -> Value {
+fn complete(objects: &Objects, default: DefaultObject) -> Value {
     let DefaultObject { kind, mut object, .. } = default;
-    let snapshot = api.catalog.snapshot();
+    let snapshot = objects.catalog.snapshot();
     if let Some(served) = snapshot.find(super::GROUP, "v1", kind.plural()) {
         served.complete(&mut object);
     }
     if kind == Kind::FlowSchema {
         let level = object.at("spec").at("priorityLevelConfiguration").text("name").to_owned();
-        let condition = super::follow::dangling(&level, true, &object::time(api.now()));
+        let condition = super::follow::dangling(&level, true, &object::time(objects.now()));
         object.put("status", json!({"conditions": [condition]}));
     }
     object
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn suggested_objects_follow_until_somebody_says_otherwise() {
+    fn suggested_objects_follow_unless_annotated() {
         let default = find(Kind::FlowSchema, "global-default");
         let check = |annotation: Option<&str>, generation: i64, precedence: i64, expected: Option<(i64, &str)>| {
             let revised = revise(&stored(&default, annotation, generation, precedence), &default);
@@ -257,7 +260,7 @@ mod tests {
         check(Some("true"), 1, 9900, None);
         check(Some("true"), 2, 7, Some((9900, "true")));
         check(Some("false"), 2, 7, None);
-        // Without the annotation the generation tells whether somebody has changed the spec.
+        // Without the annotation the generation tells whether the spec has been changed.
         check(None, 1, 7, Some((9900, "true")));
         check(None, 2, 7, Some((7, "false")));
         check(Some("maybe"), 2, 7, Some((7, "false")));

@@ -7,15 +7,13 @@ use std::fmt::Write as _;
 use http::{Response, StatusCode};
 
 use super::FlowControl;
-use crate::api::Api;
 use crate::body::{self, Body};
 use crate::request::Query;
 
 const PREFIX: &str = "/debug/api_priority_and_fairness/";
 
 /// Answers a request for a dump; `None` if the path is none.
-pub(crate) fn answer(api: &Api, path: &str, query: &Query) -> Option<Response<Body>> {
-    let control = &api.flow_control;
+pub(crate) fn answer(control: &FlowControl, path: &str, query: &Query) -> Option<Response<Body>> {
     let table = match path.strip_prefix(PREFIX)? {
         "dump_priority_levels" => control.dump_levels(),
         "dump_queues" => control.dump_queues(),

@@ -1,17 +1,15 @@
 //! Keeps flow control in step with what is stored, and tells FlowSchemas whether their level exists.
 
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::Duration;
 use windlass_store::{Entry, Expect, Range, StoreError, Write};
 
 use super::level_spec::LevelSpec;
 use super::schema::FlowSchema;
 use super::{Kind, defaults};
-use crate::api::Api;
 use crate::field::quote;
 use crate::object;
-use crate::registry::stored;
+use crate::stored;
 use crate::validation::access::{Access as _, AccessMut as _};
 
 /// How often levels lend each other seats.
@@ -21,16 +19,16 @@ const DEFAULTS_PERIOD: Duration = Duration::from_secs(60);
 
 impl super::FlowControl {
     /// Creates default objects and starts from what is stored.
-    pub(crate) async fn open(&self, api: &Api) -> Result<(), StoreError> {
-        defaults::ensure(api).await?;
-        self.reload(api).await
+    pub(crate) async fn open(&self) -> Result<(), StoreError> {
+        defaults::ensure(&self.objects).await?;
+        self.reload().await
     }
 
     /// Takes in what is stored.
-    async fn reload(&self, api: &Api) -> Result<(), StoreError> {
+    async fn reload(&self) -> Result<(), StoreError> {
         let mut objects = [Vec::new(), Vec::new()];
         for kind in Kind::ALL {
-            let snapshot = api.store.range(Range::prefix(kind.prefix()), None, 0).await?;
+            let snapshot = self.objects.store.range(Range::prefix(kind.prefix()), None, 0).await?;
             objects[kind as usize] = snapshot.entries.iter().filter_map(read).collect();
         }
         let [levels, schemas] = &objects;
@@ -41,7 +39,7 @@ impl super::FlowControl {
         for (entry, object) in schemas {
             let schema = FlowSchema::new(object);
             let exists = exists(&schema);
-            writes.extend(status(entry, object, &schema.level, exists, &object::time(api.now())));
+            writes.extend(status(entry, object, &schema.level, exists, &object::time(self.objects.now())));
             if exists {
                 good.push(schema);
             }
@@ -49,7 +47,7 @@ impl super::FlowControl {
         self.configure(specs, good);
         for write in writes {
             // After a conflict the next change is on its way.
-            api.store.txn(vec![write]).await?;
+            self.objects.store.txn(vec![write]).await?;
         }
         Ok(())
     }
@@ -65,62 +63,61 @@ impl super::FlowControl {
             level.pump(&mut state, now);
         }
     }
-}
 
-/// Follows changes until the hub is gone.
-pub(crate) async fn run(api: Arc<Api>) {
-    let control = &api.flow_control;
-    let ticks = async {
-        loop {
-            control.tick().await;
-        }
-    };
-    tokio::select! {
-        () = follow(&api) => {}
-        () = ticks => {}
-    }
-}
-
-async fn follow(api: &Api) {
-    let control = &api.flow_control;
-    let (Ok(levels), Ok(schemas)) =
-        (api.hub.channel(Kind::PriorityLevel.prefix()).await, api.hub.channel(Kind::FlowSchema.prefix()).await)
-    else {
-        return;
-    };
-    let (mut levels, mut schemas) = (levels.subscribe(), schemas.subscribe());
-    let mut borrowing = tokio::time::interval(BORROWING_PERIOD);
-    let mut ensuring = tokio::time::interval(DEFAULTS_PERIOD);
-    for interval in [&mut borrowing, &mut ensuring] {
-        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        interval.reset();
-    }
-    let mut is_changed = true;
-    loop {
-        if is_changed && let Err(error) = control.reload(api).await {
-            tracing::error!(%error, "flow control keeps its configuration: the store cannot be used");
-        }
-        // Each wait is cancel-safe: a receiver remembers what it has not shown.
-        is_changed = tokio::select! {
-            changed = levels.changed() => match changed {
-                Ok(()) => true,
-                Err(_) => return,
-            },
-            changed = schemas.changed() => match changed {
-                Ok(()) => true,
-                Err(_) => return,
-            },
-            _ = borrowing.tick() => {
-                control.borrow();
-                false
-            }
-            _ = ensuring.tick() => {
-                if let Err(error) = defaults::ensure(api).await {
-                    tracing::warn!(%error, "default flow control objects cannot be checked");
-                }
-                false
+    /// Follows changes until the hub is gone.
+    pub(crate) async fn run(&self) {
+        let ticks = async {
+            loop {
+                self.tick().await;
             }
         };
+        tokio::select! {
+            () = self.follow() => {}
+            () = ticks => {}
+        }
+    }
+
+    async fn follow(&self) {
+        let hub = &self.objects.hub;
+        let (Ok(levels), Ok(schemas)) =
+            (hub.channel(Kind::PriorityLevel.prefix()).await, hub.channel(Kind::FlowSchema.prefix()).await)
+        else {
+            return;
+        };
+        let (mut levels, mut schemas) = (levels.subscribe(), schemas.subscribe());
+        let mut borrowing = tokio::time::interval(BORROWING_PERIOD);
+        let mut ensuring = tokio::time::interval(DEFAULTS_PERIOD);
+        for interval in [&mut borrowing, &mut ensuring] {
+            interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            interval.reset();
+        }
+        let mut is_changed = true;
+        loop {
+            if is_changed && let Err(error) = self.reload().await {
+                tracing::error!(%error, "flow control keeps its configuration: the store cannot be used");
+            }
+            // Each wait is cancel-safe: a receiver remembers what it has not shown.
+            is_changed = tokio::select! {
+                changed = levels.changed() => match changed {
+                    Ok(()) => true,
+                    Err(_) => return,
+                },
+                changed = schemas.changed() => match changed {
+                    Ok(()) => true,
+                    Err(_) => return,
+                },
+                _ = borrowing.tick() => {
+                    self.borrow();
+                    false
+                }
+                _ = ensuring.tick() => {
+                    if let Err(error) = defaults::ensure(&self.objects).await {
+                        tracing::warn!(%error, "default flow control objects cannot be checked");
+                    }
+                    false
+                }
+            };
+        }
     }
 }
 

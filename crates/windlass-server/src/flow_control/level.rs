@@ -187,7 +187,7 @@ impl Level {
         while let Some((waiter, ticket)) = state.set.dispatch() {
             let counts = &mut state.schemas[waiter.schema];
             counts.left_queue(waiter.width);
-            // Who does not wait any more has left the queue, or gives the ticket back.
+            // A request that does not wait any more has left the queue, or gives the ticket back.
             if waiter.sender.send(ticket).is_ok() {
                 counts.dispatched(ticket.width());
                 state.totals.dispatched += 1;

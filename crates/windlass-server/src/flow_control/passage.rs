@@ -10,8 +10,7 @@ use super::level::{About, Admission, Request, Seats};
 use super::queue_set::{Queuing, Work};
 use super::watches::CountedWatch;
 use super::{Class, FlowControl, classify, work};
-use crate::api::Api;
-use crate::authz::{Attributes, Target};
+use crate::attributes::{Attributes, Target};
 use crate::body::{self, Body};
 use crate::request::Query;
 
@@ -32,7 +31,7 @@ pub(crate) struct Passage {
 /// A request that wants to pass.
 #[derive(Clone, Copy)]
 pub(crate) struct Entrant<'a> {
-    /// Who wants what.
+    /// The user, and what is wanted.
     pub(crate) request: Attributes<'a>,
     /// The version of the resource.
     pub(crate) version: &'a str,
@@ -45,8 +44,7 @@ pub(crate) struct Entrant<'a> {
 impl Passage {
     /// Waits for seats, or returns the answer of a request that gets none. Long-running requests pass, but for watches.
     /// Cancel-safe: a request that goes away gives back what it has been given.
-    pub(crate) async fn enter(&mut self, api: &Api, entrant: Entrant<'_>) -> Option<Response<Body>> {
-        let control = &api.flow_control;
+    pub(crate) async fn enter(&mut self, control: &FlowControl, entrant: Entrant<'_>) -> Option<Response<Body>> {
         let is_watch = entrant.request.verb == "watch" && matches!(entrant.request.target, Target::Resource(_));
         if !control.options.enabled || (entrant.timeout.is_none() && !is_watch) {
             return None;
@@ -59,7 +57,7 @@ impl Passage {
             // Boxed: all requests would be as large as one that lists.
             let work = match entrant.request.target {
                 Target::Resource(target) => {
-                    Box::pin(work::of_list(api, class, entrant.version, &target, entrant.query)).await
+                    Box::pin(work::of_list(&control.objects, class, entrant.version, &target, entrant.query)).await
                 }
                 Target::Path(_) => Work::seats(1),
             };

@@ -11,7 +11,7 @@
 //! queues the one is served whose next request would end first in that world. Mirrors
 //! `apiserver/pkg/util/flowcontrol/fairqueuing/queueset`.
 //!
-//! Always: the seats in use are at most the limit, unless one request alone is wider than that. Requests that find nobody
+//! Always: the seats in use are at most the limit, unless one request alone is wider than that. Requests that find none
 //! waiting and seats free are neither queued nor cause an allocation.
 
 use std::cmp::Reverse;
@@ -50,7 +50,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// A request of so many seats that nobody else hears of.
+    /// A request of so many seats that no watcher hears of.
     pub(super) const fn seats(initial: u32) -> Self {
         Self { initial, last: 0, linger: 0 }
     }
@@ -130,7 +130,7 @@ impl<T> Queue<T> {
         self.executing > 0 || !self.waiting.is_empty()
     }
 
-    /// Nobody starts before they arrive, in the ideal world either.
+    /// No request starts before it arrives, in the ideal world either.
     fn bound(&mut self) {
         if let Some(oldest) = self.waiting.front() {
             self.next_dispatch = self.next_dispatch.max(oldest.arrived_r);
@@ -346,7 +346,7 @@ impl<T> QueueSet<T> {
         }
     }
 
-    /// When seats become free that somebody waits for, if it is known.
+    /// When seats become free that a request waits for, if it is known.
     pub(super) fn next_release(&self) -> Option<Nanos> {
         let Reverse((free, ..)) = self.lingering.peek().filter(|_| self.waiting > 0)?;
         Some(*free)

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::authz::{Attributes, ResourceTarget, Target};
+use crate::attributes::{Attributes, ResourceTarget, Target};
 use crate::object;
 use crate::user::User;
 use crate::validation::access::Access as _;

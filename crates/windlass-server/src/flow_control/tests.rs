@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::level::{About, Admission, Queued, Request, Seats};
 use super::queue_set::Work;
 use super::*;
-use crate::authn::User;
-use crate::authz::Target;
+use crate::attributes::Target;
+use crate::user::User;
 
 fn level(name: &str, shares: u32, queuing: Option<(u32, u32, u32)>) -> LevelSpec {
     let response = queuing.map_or(json!({"type": "Reject"}), |(queues, hand, length)| {
@@ -31,9 +31,18 @@ fn schema(name: &str, level: &str, precedence: u32, user: &str) -> FlowSchema {
     }}))
 }
 
+fn with_options(options: FlowControlOptions) -> FlowControl {
+    let store: Arc<dyn Store> = Arc::new(windlass_store::Memory::new());
+    let hub = Arc::new(Hub::new(Arc::clone(&store)));
+    FlowControl::new(
+        options,
+        Objects { store, hub, catalog: Arc::new(Catalog::new()), clock: Arc::new(Timestamp::now) },
+    )
+}
+
 /// All seats are those of the level `l`, but for one of `catch-all`.
 fn control(seats: u32, queuing: Option<(u32, u32, u32)>) -> FlowControl {
-    let control = FlowControl::new(FlowControlOptions { enabled: true, seats });
+    let control = with_options(FlowControlOptions { enabled: true, seats });
     control.configure(vec![level("l", 1_000_000, queuing)], vec![schema("s", "l", 100, "*")]);
     control
 }
@@ -67,7 +76,7 @@ fn queued(admission: Admission) -> Queued {
 
 #[tokio::test]
 async fn the_schema_of_lowest_precedence_that_matches_wins() {
-    let control = FlowControl::new(FlowControlOptions::default());
+    let control = with_options(FlowControlOptions::default());
     let levels = vec![level("l", 10, None), level("m", 10, None)];
     let schemas = vec![schema("late", "l", 500, "jane"), schema("b", "m", 100, "jane"), schema("a", "l", 100, "jane")];
     control.configure(levels, schemas);
@@ -127,7 +136,7 @@ async fn clients_that_disconnect_give_back_their_seat() {
 
 /// The promise of fairness: a user that keeps everything full is rejected, another user is served next.
 #[tokio::test]
-async fn a_user_at_full_load_does_not_keep_another_from_its_turn() {
+async fn a_busy_user_does_not_block_another() {
     let control = control(4, Some((64, 6, 20)));
     let mut running = Vec::new();
     let mut waiting = Vec::new();
@@ -158,7 +167,7 @@ async fn a_user_at_full_load_does_not_keep_another_from_its_turn() {
 
 #[tokio::test]
 async fn levels_do_not_take_each_others_seats() {
-    let control = FlowControl::new(FlowControlOptions { enabled: true, seats: 20 });
+    let control = with_options(FlowControlOptions { enabled: true, seats: 20 });
     let levels = vec![level("l", 50, Some((8, 2, 2))), level("m", 50, None)];
     control.configure(levels, vec![schema("s", "l", 100, "noisy"), schema("t", "m", 200, "quiet")]);
     let mut held = Vec::new();
@@ -170,8 +179,8 @@ async fn levels_do_not_take_each_others_seats() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn seats_that_nobody_uses_are_lent() {
-    let control = FlowControl::new(FlowControlOptions { enabled: true, seats: 100 });
+async fn unused_seats_are_lent() {
+    let control = with_options(FlowControlOptions { enabled: true, seats: 100 });
     let mut lends = level("m", 45, None);
     lends.share.lendable_percent = 80;
     let levels = vec![level("l", 50, Some((64, 6, 50))), lends];
@@ -207,7 +216,7 @@ async fn a_level_that_is_deleted_serves_what_it_has_begun() {
 }
 
 #[tokio::test]
-async fn dumps_show_who_waits() {
+async fn dumps_show_waiting_requests() {
     let control = control(1, Some((8, 2, 10)));
     let _seat = seats(admit(&control, "a"));
     let _waiting = queued(admit(&control, "b"));
@@ -217,7 +226,7 @@ async fn dumps_show_who_waits() {
 
 #[tokio::test]
 async fn disabled_flow_control_limits_nothing_but_classifies() {
-    let control = FlowControl::new(FlowControlOptions { enabled: false, ..FlowControlOptions::default() });
+    let control = with_options(FlowControlOptions { enabled: false, ..FlowControlOptions::default() });
     assert_eq!(class_of(&control, &User::admin()).0, "exempt");
     assert!(Arc::strong_count(&control.watches) >= 1);
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::WATCHES_PER_SEAT;
-use crate::authz::ResourceTarget;
+use crate::attributes::ResourceTarget;
 
 /// Counts watches.
 #[derive(Debug, Default)]

@@ -8,9 +8,8 @@
 use windlass_store::Range;
 
 use super::queue_set::Work;
-use super::{Class, FlowControl, Nanos, WATCHES_PER_SEAT};
-use crate::api::Api;
-use crate::authz::ResourceTarget;
+use super::{Class, FlowControl, Nanos, Objects, WATCHES_PER_SEAT};
+use crate::attributes::ResourceTarget;
 use crate::request::Query;
 
 /// One request takes at most so many seats, whatever the level allows.
@@ -51,7 +50,7 @@ pub(super) fn has_initial_events(query: &Query) -> bool {
 
 /// What a list, or a watch with initial events, takes.
 pub(super) async fn of_list(
-    api: &Api,
+    objects: &Objects,
     class: &Class,
     version: &str,
     target: &ResourceTarget<'_>,
@@ -61,14 +60,14 @@ pub(super) async fn of_list(
         return Work::seats(1);
     }
     let prefix = {
-        let snapshot = api.catalog.snapshot();
+        let snapshot = objects.catalog.snapshot();
         let Some(served) = snapshot.find(target.group, version, target.resource) else { return Work::seats(1) };
         match target.namespace {
             "" => served.prefix.to_string(),
             namespace => format!("{}{namespace}/", served.prefix),
         }
     };
-    let Ok(sample) = api.store.range(Range::prefix(prefix), None, SAMPLE).await else { return Work::seats(1) };
+    let Ok(sample) = objects.store.range(Range::prefix(prefix), None, SAMPLE).await else { return Work::seats(1) };
     let bytes: usize = sample.entries.iter().map(|entry| entry.value.len()).sum();
     let count = sample.entries.len() + sample.remaining;
     let limit = query.get("limit").and_then(|limit| limit.parse().ok()).filter(|limit| *limit > 0).unwrap_or(count);

@@ -73,7 +73,7 @@ impl Claims {
         claims.chain(self.released.iter().map(Claim::delete)).collect()
     }
 
-    /// Deals with a claim that somebody else holds: picks another value if the first was the server's
+    /// Deals with a claim that another object holds: picks another value if the first was the server's
     /// own choice, else says which field is to blame.
     pub(super) async fn taken(&mut self, context: &Context, object: &mut Value, index: usize) -> Result<(), Status> {
         self.tries += 1;

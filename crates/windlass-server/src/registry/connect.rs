@@ -17,12 +17,14 @@ use windlass_store::Range;
 
 use super::{Answer, Context, stored};
 use crate::admission;
-use crate::authz::{self, Attributes, Decision, ResourceTarget, Target};
+use crate::attributes::{Attributes, ResourceTarget, Target};
+use crate::authz;
 use crate::body::Body;
 use crate::codec::time::{self, Precision};
 use crate::dialer;
 use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::options::parse_int;
+use crate::rbac::Decision;
 use crate::request::Verb;
 use crate::status::{Qualified, Status};
 use crate::streams::command::Command;

@@ -8,7 +8,7 @@ use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Value, json};
 
-use crate::codec::json;
+use crate::codec::json::{self, go_type_of};
 use crate::status::Status;
 
 const VERSION: &str = "meta.k8s.io/v1";
@@ -62,13 +62,13 @@ fn read(token: &str) -> Result<Token, String> {
         if value.is_null() {
             return Err(": server does not recognize this encoded version ".to_owned());
         }
-        let kind = kind(&value);
+        let kind = go_type_of(&value);
         return Err(generic(&format_args!(
             "json: cannot unmarshal {kind} into Go value of type storage.continueToken"
         )));
     };
     let wrong = |field: &str, value: &Value, wanted: &str| {
-        let kind = kind(value);
+        let kind = go_type_of(value);
         let kind = match value {
             Value::Number(number) if wanted == "int64" => format!("{kind} {number}"),
             _ => kind.to_owned(),
@@ -112,17 +112,6 @@ fn illegal_at(token: &str) -> Option<usize> {
     illegal.or_else(|| (count % 4 == 1).then(|| token.len() - 1))
 }
 
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_token_is_said_as_upstream_says_it() {
+    fn problems_of_tokens_are_in_upstreams_words() {
         let of = |text: &str| tokens().encode(text);
         check("%%%", ": illegal base64 data at input byte 0");
         check("abc=", ": illegal base64 data at input byte 3");

@@ -11,12 +11,12 @@ use super::allocation::Claims;
 use super::{Answer, Context, Stored, decode, ownership};
 use crate::admission::quota::{self, Charge};
 use crate::admission::{self, Act};
+use crate::admission_config;
 use crate::codec::typed::normalize;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
-use crate::registry::strategy::Strategy;
-use crate::registry::strategy::certificate;
+use crate::registry::strategy::{Flag, Strategy, certificate};
 use crate::status::Status;
 use crate::validation::metadata::Rules;
 use crate::versions;
@@ -39,7 +39,7 @@ pub(super) async fn create(context: &mut Context) -> Result<Answer, Status> {
 pub(super) enum Uncreated {
     /// There is one of its name.
     Taken(Status),
-    /// Somebody, or something about it, is against it.
+    /// A plugin, or something about it, is against it.
     Refused(Status),
 }
 
@@ -190,7 +190,7 @@ fn prepare(context: &Context, object: &mut Value) {
         certificate::set_requester(object, &context.user.name, &context.user.uid, &context.user.groups, &extra);
     }
     restore_status(context, object);
-    if strategy.has_generation() {
+    if context.served.has(Flag::Generation) {
         metadata_mut(object).insert("generation".into(), 1.into());
     }
 }
@@ -250,7 +250,7 @@ pub(super) fn compile_expressions(
         return;
     }
     let known = old.map(|old| strategy.expressions(old)).unwrap_or_default();
-    let problems = admission::expression::problems(&expressions);
+    let problems = admission_config::problems(&expressions);
     for (expression, problem) in expressions.iter().zip(problems) {
         if let Some(why) = problem.filter(|_| known.iter().all(|known| known.text != expression.text)) {
             let field = Path::new(&expression.field);
@@ -264,9 +264,9 @@ enum Put {
     Stored(Stored),
     /// There is such an object, and this is it.
     NameTaken(Bytes),
-    /// Somebody holds what the object claims; the number of the claim.
+    /// Another object holds what the object claims; the number of the claim.
     ClaimTaken(usize),
-    /// Somebody else used something of a quota in the meantime.
+    /// Another request used something of a quota in the meantime.
     QuotaChanged,
 }
 

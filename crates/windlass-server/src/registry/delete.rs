@@ -9,6 +9,7 @@ use super::{Answer, Context, Stored, decode};
 use crate::catalog::Served;
 use crate::object::{self, metadata_mut};
 use crate::options::{DeleteOptions, ListOptions, Propagation};
+use crate::registry::strategy::Flag;
 use crate::render;
 use crate::state::contention::Attempts;
 use crate::status::{Details, Qualified, Status};
@@ -244,7 +245,7 @@ fn grace_seconds(context: &Context, options: &DeleteOptions, live: &Value) -> i6
 fn set_finalizers(context: &Context, options: &DeleteOptions, object: &mut Value) {
     // Without a policy, what an earlier deletion asked for stays.
     let is_decided = object::finalizers(object).iter().any(|finalizer| [FOREGROUND, ORPHAN].contains(finalizer));
-    let orphans = !is_decided && context.served.strategy().orphans_dependents();
+    let orphans = !is_decided && context.served.has(Flag::OrphansDependents);
     let Some(propagation) = options.propagation.or(orphans.then_some(Propagation::Orphan)) else { return };
     let mut finalizers: Vec<String> = object::finalizers(object)
         .into_iter()
@@ -277,7 +278,7 @@ fn mark(context: &Context, object: &mut Value, grace: i64) {
             metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
         }
     }
-    if first && context.served.strategy().has_generation() {
+    if first && context.served.has(Flag::Generation) {
         let generation = object::metadata(object).get("generation").and_then(Value::as_i64).unwrap_or(0);
         metadata_mut(object).insert("generation".into(), (generation + 1).into());
     }

@@ -21,7 +21,6 @@ use super::subresource::created;
 use super::update::{self, Admitted, Change};
 use super::{Answer, Connection, Context, Stored, decode, delete, get, stored};
 use crate::admission::{self, Act};
-use crate::authn::User;
 use crate::codec::negotiate::{self, Format};
 use crate::codec::{self, Expected};
 use crate::field::{FieldError, FieldErrors, Path};
@@ -29,6 +28,7 @@ use crate::object;
 use crate::options::{DeleteOptions, FieldValidation, WriteOptions};
 use crate::request::{Query, Verb};
 use crate::status::{Qualified, Status};
+use crate::user::User;
 use crate::validation::access::{Access as _, AccessMut as _};
 use crate::validation::selector::Selector;
 

@@ -1,15 +1,15 @@
-//! Who writes through this request, in the terms of [`apply`](crate::apply).
+//! The managers that own the fields of objects, in the terms of [`apply`](crate::apply).
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::Context;
 use crate::apply::{self, Converted, Manager, Reset, Unconvertible, Versions};
 use crate::catalog::Served;
+use crate::context::{Conversions, Wanted};
 use crate::object::{self, metadata_mut};
 use crate::registry::strategy::conversion;
 use crate::schema::Schema;
@@ -89,51 +89,14 @@ fn with_manager<T>(context: &Context, name: &str, act: impl FnOnce(&Manager<'_>)
 pub(super) async fn with_conversions<T>(context: &Context, mut attempt: impl FnMut(&Context) -> T) -> T {
     loop {
         let outcome = attempt(context);
-        let wanted = context.conversions.0.lock().wanted.take();
+        let wanted = context.conversions.take_wanted();
         let (Some(wanted), Some(kind)) = (wanted, context.served.custom()) else { return outcome };
         let Wanted { object, version } = wanted;
         let outcome = versions::as_converted(&context.api, kind, object.clone(), &version).await.map_err(Box::new);
         if let Err(status) = &outcome {
             tracing::warn!(%version, reason = %status.message, "owners of an object cannot be read in their version");
         }
-        context.conversions.0.lock().known.push(Known { object, version, outcome });
-    }
-}
-
-/// What conversion webhooks said about the objects of one request.
-///
-/// Ownership is computed without waiting. Where it needs an object in another version and only a webhook
-/// can tell, it fails, having left here what it wants; then the webhook is asked and it starts over.
-#[derive(Default)]
-pub struct Conversions(Mutex<Answers>);
-
-#[derive(Default)]
-struct Answers {
-    known: Vec<Known>,
-    wanted: Option<Wanted>,
-}
-
-struct Known {
-    object: Value,
-    version: Box<str>,
-    outcome: Result<Value, Box<Status>>,
-}
-
-struct Wanted {
-    object: Value,
-    version: Box<str>,
-}
-
-impl Conversions {
-    fn get(&self, object: Value, version: &str) -> Result<Value, Unconvertible> {
-        let mut answers = self.0.lock();
-        let known = answers.known.iter().find(|known| &*known.version == version && known.object == object);
-        if let Some(known) = known {
-            return known.outcome.clone().map_err(Unconvertible::Failed);
-        }
-        // Only the first counts: what follows may go by something that is not true.
-        answers.wanted.get_or_insert(Wanted { object, version: version.into() });
-        Err(Unconvertible::Failed(Box::new(Status::internal("the object has not been converted yet"))))
+        context.conversions.learn(object, version, outcome);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Deletes all objects of a kind that goes, whatever they are: nobody is asked, finalizers are waited for.
+//! Deletes all objects of a kind that goes, whatever they are: admission is not asked, finalizers are waited for.
 
 use std::collections::BTreeSet;
 
@@ -78,7 +78,7 @@ async fn delete_entries(
     let mut deleting = futures::stream::iter(deleting).buffer_unordered(DELETED_TOGETHER);
     while let Some(waiting) = deleting.try_next().await? {
         remaining.keys.extend(waiting);
-        // There may be very many, and where nothing waits for a disk nobody else would have a turn.
+        // There may be very many, and where nothing waits for a disk no other task would have a turn.
         tokio::task::yield_now().await;
     }
     Ok(())
@@ -99,7 +99,7 @@ async fn delete_entry(api: &Api, entry: &Entry, now: &str, large: &Semaphore) ->
             Ok(!matches!(deleted, TxnResult::Conflict { .. }))
         }
         Some(Change::Mark(value)) => {
-            // A conflict means that somebody else is at it: an event tells what came of it.
+            // A conflict means that another client writes it: an event tells what came of it.
             api.store.txn(vec![Write::Put { key, expect, value }]).await?;
             Ok(false)
         }

@@ -132,7 +132,7 @@ fn without_owners(scale: &Value) -> Value {
 
 /// A Scale that replaces `old`, with owners.
 fn tracked(context: &Context, schema: &Schema, old: &Value, mut scale: Value, name: &str) -> Value {
-    // As in Go's encoding, zero replicas are left out; nobody owns them then.
+    // As in Go's encoding, zero replicas are left out; no manager owns them then.
     if let Some(Value::Object(spec)) = scale.get_mut("spec") {
         spec.retain(|field, value| field != "replicas" || value.as_i64() != Some(0));
     }

@@ -12,7 +12,7 @@ pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
         "scale" => scale::serve(context).await,
         "binding" => binding::bind(context).await,
         "eviction" => eviction::evict(context).await,
-        "token" => crate::reviews::request_token(context).await,
+        "token" => super::reviews::request_token(context).await,
         "log" => connect::log(context).await,
         "exec" | "attach" | "portforward" | "proxy" => connect::connect(context).await,
         _ => match context.verb {

@@ -14,6 +14,7 @@ use crate::field::FieldErrors;
 use crate::object::{self, metadata_mut};
 use crate::registry::strategy::Strategy;
 use crate::request::{Query, Verb};
+use windlass_kinds::BuiltinKind;
 
 const POLICY_GROUP: &str = "admissionregistration.k8s.io";
 
@@ -128,11 +129,11 @@ async fn enforce_policies(server: &Server) {
 /// Writes a ConfigMap. Returns the calls, and the warnings of the answer.
 async fn observe(server: &Server, user: &'static str, verb: Verb, name: Option<&str>, body: &Value) -> String {
     let calls = Arc::new(Mutex::new(Vec::new()));
-    let recorder: &'static Recorder = Box::leak(Box::new(Recorder { user, calls: Arc::clone(&calls) }));
+    let recorder = Box::leak(Box::new(Recorder { user, calls: Arc::clone(&calls) }));
     let builtin = server.api().catalog.snapshot().find("", "v1", "configmaps").cloned().expect("a resource");
     let served = Arc::new(Served {
         resource: builtin.resource.clone(),
-        behaviour: Behaviour::Builtin(recorder),
+        behaviour: Behaviour::Builtin(Box::leak(Box::new(BuiltinKind::new(recorder)))),
         head: builtin.head.clone(),
         current_since: 0,
         since: 0,

@@ -17,7 +17,7 @@ use crate::catalog::Served;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
-use crate::registry::strategy::{certificate, persistent_volume};
+use crate::registry::strategy::{Flag, certificate, persistent_volume};
 use crate::state::contention::Attempts;
 use crate::status::Status;
 use crate::{apply, effort, versions};
@@ -97,7 +97,7 @@ pub(super) async fn replace(context: &mut Context) -> Result<Answer, Status> {
 }
 
 fn creates(context: &Context) -> bool {
-    context.subresource().is_empty() && context.served.strategy().create_on_update()
+    context.subresource().is_empty() && context.served.has(Flag::CreateOnUpdate)
 }
 
 /// A change says which object it makes, and neither renames nor moves it.
@@ -272,9 +272,9 @@ pub(super) const MODIFIED: &str =
 /// What became of an attempt to store a changed object.
 enum Put {
     Stored(Stored),
-    /// Somebody else was quicker, or used something of a quota.
+    /// Another write was quicker, or used something of a quota.
     Changed,
-    /// Somebody holds what the object claims; the number of the claim.
+    /// Another object holds what the object claims; the number of the claim.
     ClaimTaken(usize),
 }
 
@@ -339,7 +339,7 @@ fn check_preconditions(
         text => parse_revision(text).map_err(Status::unclassified)?,
     };
     if revision == 0 {
-        if !context.served.strategy().unconditional_update() && uid_is_precondition {
+        if context.served.has(Flag::VersionedUpdate) && uid_is_precondition {
             let metadata = Path::new("metadata");
             let path = metadata.child("resourceVersion");
             let errors = FieldErrors(vec![FieldError::invalid(&path, 0, "must be specified for an update")]);
@@ -402,7 +402,7 @@ fn prepare(context: &Context, live: &Value, object: &mut Value) {
             }
         }
     }
-    if strategy.has_generation() && strategy.desired_state_changed(object, live) {
+    if context.served.has(Flag::Generation) && strategy.desired_state_changed(object, live) {
         let generation = object::metadata(live).get("generation").and_then(Value::as_i64).unwrap_or(0);
         metadata_mut(object).insert("generation".into(), (generation + 1).into());
     }

@@ -31,7 +31,7 @@ pub(crate) fn merge_groups(remotes: &Remotes, document: &mut Value) {
     );
 }
 
-/// `/apis/{group}`; `local` is that of what is served here. None if nobody serves the group.
+/// `/apis/{group}`; `local` is that of what is served here. None if no server has the group.
 pub(crate) fn merge_group(remotes: &Remotes, name: &str, local: Option<Value>) -> Option<Value> {
     let by_group = by_group(remotes);
     let Some(remotes) = by_group.get(name) else { return local };

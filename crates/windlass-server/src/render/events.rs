@@ -16,9 +16,10 @@ use crate::api::Api;
 use crate::catalog::Served;
 use crate::codec::negotiate::{Accepted, Format, Transform};
 use crate::codec::{self, write};
-use crate::registry::{Context, Stored};
+use crate::context::Context;
 use crate::state::render_cache::{ByAddress, Form, Shape};
 use crate::status::Status;
+use crate::stored::Stored;
 use crate::watch::{Change, LINE_END};
 use crate::{effort, table, versions};
 

@@ -15,7 +15,7 @@ use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::negotiate::{Format, Transform};
 use crate::codec::write;
-use crate::registry::Context;
+use crate::context::Context;
 use crate::status::Status;
 use crate::table::{self, Rows};
 use crate::{effort, versions};

@@ -5,7 +5,7 @@
 //! most connections come first, and among these the one that has done nothing for longest. A connection whose
 //! requests are being answered is never closed for another.
 //!
-//! Heads of requests are read before anybody knows who sends them, so what they take together is limited as well.
+//! Heads of requests are read before their user is known, so what they take together is limited as well.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

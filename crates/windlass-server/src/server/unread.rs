@@ -1,4 +1,4 @@
-//! What HTTP/1 leaves to the server: a request without a `Host`, and a body that nobody has read.
+//! What HTTP/1 leaves to the server: a request without a `Host`, and a body that was not read.
 //!
 //! As Go's server does, the rest of a small body is read and thrown away, so that the connection serves the next request.
 //! Behind a large one the connection is closed, and the answer says so.

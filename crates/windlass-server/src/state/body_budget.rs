@@ -1,6 +1,6 @@
 //! How much the bodies of requests may take that are being read or worked on.
 //!
-//! Every user has a share, so that nobody takes another's, and everybody together has a total that bounds the server's
+//! Every user has a share, so that no user takes another's, and all together have a total that bounds the server's
 //! memory. Administrators (`system:masters`) have a share as well but do not depend on the total. A request says at
 //! its start how much it may take, and so never waits for more while it holds some. It waits for a moment if there is
 //! nothing left, and is then told to come back later.

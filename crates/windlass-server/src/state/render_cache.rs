@@ -175,7 +175,7 @@ impl RenderCache {
         state.shrink();
     }
 
-    /// Drops entries that nobody has use for any more. Runs until it is dropped.
+    /// Drops entries that are of no use any more. Runs until it is dropped.
     pub(crate) async fn run(&self) {
         loop {
             self.filled.notified().await;

@@ -44,7 +44,7 @@ impl Channels {
     }
 }
 
-/// Writes frames until there are none, or nobody is left who could make one.
+/// Writes frames until there are none, and none can follow.
 pub(crate) async fn write(
     stream: &mut (impl AsyncWrite + Unpin),
     frames: &mut mpsc::Receiver<BytesMut>,

@@ -227,7 +227,7 @@ async fn feed(stdin: Option<mpsc::Receiver<Bytes>>, input: Option<Box<dyn AsyncW
         }
         let _ = input.shutdown().await;
     }
-    // Nobody reads it any more, but it must not hold up what else the client sends.
+    // It is not read any more, but it must not hold up what else the client sends.
     while stdin.recv().await.is_some() {}
 }
 

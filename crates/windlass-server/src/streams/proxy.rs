@@ -117,7 +117,7 @@ impl Answer {
     }
 }
 
-/// Headers without those that are about one connection, or about who asks.
+/// Headers without those that are about one connection, or about the user.
 fn passed_on(mut headers: HeaderMap, upgrade: Option<&HeaderValue>) -> HeaderMap {
     for name in HOP_BY_HOP {
         headers.remove(name);

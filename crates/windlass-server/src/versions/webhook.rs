@@ -12,6 +12,7 @@ use crate::codec::write;
 use crate::effort;
 use crate::field::{FieldErrors, Path, quote};
 use crate::object;
+use crate::patch::go_type;
 use crate::status::Status;
 use crate::validation::access::Access;
 use crate::validation::metadata;
@@ -239,18 +240,6 @@ fn restore(metadata: &mut Value, answered: &Value, field: &str) -> Result<(), St
     }
     map.insert(field.to_owned(), answer.clone());
     Ok(())
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }
 
 #[cfg(test)]

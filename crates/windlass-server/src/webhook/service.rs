@@ -2,7 +2,7 @@
 //!
 //! Cluster IPs need not work where this server runs, so a Service stands for one of its ready endpoints,
 //! as with upstream's `--enable-aggregator-routing`. Endpoints come from the EndpointSlices of the
-//! Service, or from its Endpoints object where nobody has made slices of it.
+//! Service, or from its Endpoints object where it has no slices.
 
 use serde_json::Value;
 use windlass_store::{Range, Store};

@@ -85,7 +85,7 @@ fn parse(pem: &[u8]) -> Result<(Arc<RootCertStore>, Vec<CertificateDer<'static>>
 
 #[derive(Debug)]
 struct Verifier {
-    /// `None` if there is nobody to trust.
+    /// `None` if there is no authority to trust.
     authorities: Option<Arc<WebPkiServerVerifier>>,
     trusted: Vec<CertificateDer<'static>>,
     /// Whether any certificate will do.
@@ -105,7 +105,7 @@ impl ServerCertVerifier for Verifier {
         if self.insecure {
             return Ok(ServerCertVerified::assertion());
         }
-        // Go looks at the time and the names first, whoever signed.
+        // Go looks at the time and the names before the issuer.
         let refused = |why: String| Error::General(why);
         if let Some(problem) = x509::problem(end_entity, server_name, now) {
             return Err(refused(problem));

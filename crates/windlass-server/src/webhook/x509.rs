@@ -16,7 +16,7 @@ const MALFORMED: &str = "x509: malformed certificate";
 /// How many names are listed.
 const MOST_NAMES: usize = 100;
 
-/// What is wrong with a server's certificate whoever signed it: its time, then its names.
+/// What is wrong with a server's certificate regardless of its issuer: its time, then its names.
 pub(super) fn problem(certificate: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Option<String> {
     let Some(parsed) = parse(certificate) else { return Some(MALFORMED.to_owned()) };
     expired(&parsed, now).or_else(|| {

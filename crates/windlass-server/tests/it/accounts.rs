@@ -73,7 +73,7 @@ async fn a_new_namespace_refuses_pods_until_it_has_an_account() {
 
 #[tokio::test]
 async fn plugins_can_be_switched_off() {
-    // A server alone has nobody to make accounts.
+    // A server alone has no controller to make accounts.
     let server = start().await;
     let made = create(&server, PODS, &pod("p", json!({}))).await;
     assert_eq!(made["spec"]["serviceAccountName"], Value::Null);

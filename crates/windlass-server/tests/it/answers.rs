@@ -11,7 +11,7 @@ use crate::client::{create, get, get_with, post, send_bytes, start};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test]
-async fn an_answer_is_laid_out_for_people_when_asked_to_be() {
+async fn answers_are_indented_on_request() {
     let server = start().await;
     for (query, agent, laid_out) in [
         ("?pretty=true", "kubectl", true),
@@ -174,7 +174,7 @@ async fn a_field_selector_names_fields_that_there_are() {
 
 /// Names and methods that lead nowhere are refused as such.
 #[tokio::test]
-async fn a_name_that_is_no_part_of_a_path_is_refused() {
+async fn names_that_are_no_path_segments_are_refused() {
     let server = start().await;
     for (name, why) in [("%2e%2e", "\"..\": may not be '..'"), ("a%25b", "\"a%b\": may not contain '%'")] {
         let path = format!("/api/v1/namespaces/default/configmaps/{name}");
@@ -194,7 +194,7 @@ async fn a_name_that_is_no_part_of_a_path_is_refused() {
 
 /// Upstream's `RequestInfo` has no verb for a method it does not know; RBAC then refuses what only `*` allows.
 #[tokio::test]
-async fn a_method_nobody_knows_is_a_request_without_a_verb() {
+async fn an_unknown_method_is_a_request_without_a_verb() {
     let server = start().await;
     let roles = "/apis/rbac.authorization.k8s.io/v1";
     for (user, verbs) in [("reader", json!(["get", "list"])), ("owner", json!(["*"]))] {
@@ -258,7 +258,7 @@ async fn head_is_a_verb_and_on_some_paths_a_method() {
         (&reader, Method::HEAD, "/api/v1/namespaces/default/pods/p/log", 405),
         (&nobody, Method::HEAD, "/api/v1/namespaces/default/pods", 403),
         (&reader, Method::HEAD, "/api/v1/nothings", 404),
-        // As far as dialling, which nobody answers.
+        // As far as dialling, which is not answered.
         (&reader, Method::HEAD, "/api/v1/nodes/n/proxy/metrics", 503),
         (&master, Method::OPTIONS, "/api/v1/nodes/n/proxy", 503),
         (&reader, Method::OPTIONS, "/api/v1/nodes/n/proxy", 403),

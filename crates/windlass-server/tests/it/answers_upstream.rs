@@ -31,7 +31,7 @@ async fn events(server: &Server, path: &str, headers: &[(&str, &str)], count: us
 }
 
 #[tokio::test]
-async fn the_event_of_a_finished_deletion_shows_the_last_stored_state() {
+async fn deletion_events_show_the_last_stored_state() {
     let server = start().await;
     let made = create(&server, CONFIG_MAPS, &json!({"metadata": {"name": "a", "finalizers": ["example.com/f"]}})).await;
     let revision = made["metadata"]["resourceVersion"].as_str().unwrap();

@@ -110,7 +110,7 @@ rules:
 }
 
 #[tokio::test]
-async fn credentials_are_not_recorded_by_rules_that_do_not_name_them() {
+async fn only_rules_that_name_credentials_record_them() {
     let audited = Audited::start("rules: [{level: RequestResponse}]").await;
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"p": "planted-password"}});
     create(&audited.server, SECRETS, &secret).await;
@@ -197,7 +197,7 @@ async fn a_request_whose_client_goes_away_is_complete() {
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_written_keeps_the_server_from_starting() {
+async fn an_unwritable_log_keeps_the_server_from_starting() {
     let dir = tempfile::tempdir().unwrap();
     let options = AuditOptions::new(dir.path().join("missing/audit.log"));
     let error = Server::builder().audit(options).start().await.err().unwrap().to_string();

@@ -6,7 +6,7 @@ use crate::big_crd::{DEFINITIONS, OBJECTS, definition, platform};
 use crate::client::{create, get, post, start};
 
 #[tokio::test]
-async fn a_definition_of_a_megabyte_serves_as_soon_as_it_is_created() {
+async fn a_definition_of_a_megabyte_serves_once_created() {
     let crd = definition();
     assert!(crd.to_string().len() > 1 << 20, "{}", crd.to_string().len());
     let server = start().await;

@@ -123,7 +123,7 @@ async fn a_client_that_sends_too_much_over_http2_is_told() {
     server.stop().await.unwrap();
 }
 
-/// Whoever replaces an object has to name it: an empty body must not empty it.
+/// A replacement has to name its object: an empty body must not empty it.
 #[tokio::test]
 async fn a_replacement_without_a_name_changes_nothing() {
     let server = start().await;

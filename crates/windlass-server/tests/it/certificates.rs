@@ -1,4 +1,4 @@
-//! Requests for certificates: who asks is who asks, and not everybody gets everything.
+//! Requests for certificates: the requester is the user of the request, and not all users get everything.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use crate::client::{apply, get, post, start};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// A request that claims to come from somebody else, for a member of an organization.
+/// A request that claims to come from another user, for a member of an organization.
 fn request(name: &str, signer: &str, organization: impl Into<DnValue>) -> Value {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::OrganizationName, organization);
@@ -21,7 +21,7 @@ fn request(name: &str, signer: &str, organization: impl Into<DnValue>) -> Value 
 }
 
 #[tokio::test]
-async fn nobody_asks_in_the_name_of_another() {
+async fn requests_are_made_in_ones_own_name() {
     let server = start().await;
     let created = post(&server, REQUESTS, &request("posted", "example.com/a", "friends")).await;
     assert_eq!(created.code, 201, "{}", created.message());
@@ -37,7 +37,7 @@ async fn nobody_asks_in_the_name_of_another() {
 }
 
 #[tokio::test]
-async fn nobody_becomes_a_master_by_certificate() {
+async fn certificates_make_no_masters() {
     let server = start().await;
     let signer = "kubernetes.io/kube-apiserver-client";
     let refused = post(&server, REQUESTS, &request("a", signer, "system:masters")).await;

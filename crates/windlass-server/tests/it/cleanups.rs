@@ -16,7 +16,7 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/lamps.example.com";
 const LAMPS: &str = "/apis/example.com/v1/namespaces/default/lamps";
 
-/// A store that counts how often somebody looks at all that lies below a prefix.
+/// A store that counts how often a task looks at all that lies below a prefix.
 struct Counting {
     store: Memory,
     prefix: &'static str,

@@ -13,7 +13,7 @@ fn pod(name: &str, containers: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_log_is_of_a_container_and_empty_before_there_is_a_node() {
+async fn logs_are_empty_before_there_is_a_node() {
     let server = start().await;
     let mut two = pod("two", &["a", "b"]);
     two["spec"]["initContainers"] = json!([{"name": "i", "image": "i"}]);

@@ -121,7 +121,7 @@ async fn a_watch_shows_the_version_it_asks_for() {
 }
 
 #[tokio::test]
-async fn an_object_moves_to_a_new_storage_version_when_it_is_written() {
+async fn writes_move_objects_to_the_storage_version() {
     let server = start().await;
     let hook = renaming().await;
     define(&server, &hook).await;
@@ -296,7 +296,7 @@ async fn a_list_of_any_size_is_converted() {
 }
 
 #[tokio::test]
-async fn a_create_asks_the_webhook_on_the_way_in_and_on_the_way_out() {
+async fn creates_are_converted_both_ways() {
     let server = start().await;
     let hook = renaming().await;
     define(&server, &hook).await;
@@ -330,7 +330,7 @@ async fn fields_unknown_to_an_owners_version_fail_applies() {
     assert_eq!(made.code, 201, "{}", made.body);
     let refused = apply(&server, &path("v2", "flux"), &door("v2", json!({"port": "m"}))).await;
     assert_eq!((refused.code, refused.message()), (500, ".spec.policy: field not declared in schema"));
-    // Somebody who only patches is told nothing, and nobody owns anything after.
+    // A client that only patches is told nothing, and no manager owns anything after.
     let patched = send(&server, Method::PATCH, &path("v2", "u"), &json!({"spec": {"policy": "allow"}})).await;
     assert_eq!(patched.code, 200, "{}", patched.body);
     assert!(patched.body["metadata"].get("managedFields").is_none(), "{}", patched.body);

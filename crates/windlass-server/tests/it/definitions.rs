@@ -57,7 +57,7 @@ async fn a_status_has_its_defaults_from_the_start() {
 
 /// Upstream fills in a status that was never written whenever it reads one, and any update writes what it read.
 #[tokio::test]
-async fn a_status_that_nobody_wrote_follows_its_default() {
+async fn an_unwritten_status_follows_its_default() {
     let server = start().await;
     let schema = |phase: &str| {
         json!({"type": "object", "properties": {
@@ -151,7 +151,7 @@ async fn a_version_goes_once_nothing_is_stored_in_it() {
 }
 
 #[tokio::test]
-async fn fields_can_be_selected_as_long_as_the_definition_says_so() {
+async fn fields_are_selectable_while_the_definition_says_so() {
     let server = start().await;
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "color": {"type": "string"}, "watts": {"type": "integer"}, "on": {"type": "boolean"}}}}});
@@ -205,7 +205,7 @@ async fn a_scale_needs_a_number_to_start_from() {
 
 /// What was wrong before is forgiven where it is found again: by name, by key, or as a whole.
 #[tokio::test]
-async fn what_did_not_change_is_forgiven_where_it_can_be_found_again() {
+async fn unchanged_values_are_tolerated_where_found_again() {
     let server = start().await;
     let item = |max: Option<u64>| {
         let mut value = json!({"type": "string"});
@@ -296,7 +296,7 @@ async fn a_path_of_the_wrong_scope_leads_nowhere() {
 
 /// A kind is a built-in one by its group as much as by its name.
 #[tokio::test]
-async fn a_kind_named_like_a_built_in_one_is_its_own() {
+async fn kinds_named_like_built_in_ones_are_separate() {
     let server = start().await;
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     create(&server, DEFINITIONS, &definition("requests", "CertificateSigningRequest", &schema, &json!({}))).await;

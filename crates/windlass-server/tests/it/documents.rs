@@ -62,7 +62,7 @@ async fn a_client_that_has_a_document_gets_none() {
 }
 
 #[tokio::test]
-async fn a_document_asked_for_by_its_tag_may_be_kept_for_ever() {
+async fn tagged_documents_may_be_kept_for_ever() {
     let server = start().await;
     let index = get_with(&server, "/openapi/v3", &[]).await;
     let index: Value = serde_json::from_slice(index.body()).unwrap();

@@ -94,7 +94,7 @@ async fn an_evicted_pod_says_why_it_goes() {
 }
 
 #[tokio::test]
-async fn a_dry_run_takes_nothing_but_is_refused_all_the_same() {
+async fn dry_runs_take_nothing_but_can_be_refused() {
     let server = start().await;
     pod(&server, "p", "Running", true).await;
     budget(&server, "b", &json!({"minAvailable": 1}), &healthy(1)).await;
@@ -112,7 +112,7 @@ async fn a_dry_run_takes_nothing_but_is_refused_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_budget_that_is_not_up_to_date_asks_for_patience() {
+async fn outdated_budgets_ask_for_a_retry() {
     let server = start().await;
     pod(&server, "p", "Running", true).await;
     budget(&server, "b", &json!({"minAvailable": 1}), &json!({"observedGeneration": 0, "disruptionsAllowed": 5})).await;
@@ -147,7 +147,7 @@ async fn pods_that_do_not_count_need_no_budget() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_not_ready_may_go_while_enough_others_are() {
+async fn unready_pods_may_go_while_enough_are_ready() {
     let server = start().await;
     pod(&server, "sick", "Running", false).await;
     budget(&server, "b", &json!({"minAvailable": 3}), &healthy(0)).await;

@@ -122,7 +122,7 @@ async fn answers_name_the_schema_and_level_of_their_request() {
 }
 
 #[tokio::test]
-async fn a_level_without_queues_answers_429_when_its_seats_are_taken() {
+async fn levels_without_queues_answer_429_when_full() {
     let server = with_one_seat(&json!({"type": "Reject"})).await;
     let mut held = Box::pin(hold(&server, dev("busy")));
     assert!((&mut held).now_or_never().is_none());
@@ -142,7 +142,7 @@ async fn a_level_without_queues_answers_429_when_its_seats_are_taken() {
 }
 
 #[tokio::test]
-async fn requests_wait_in_queues_and_go_on_when_seats_are_free() {
+async fn queued_requests_go_on_when_seats_are_free() {
     // That two users are dealt the same queues is next to impossible.
     let queuing = json!({"queues": 128, "handSize": 4, "queueLengthLimit": 2});
     let server = with_one_seat(&json!({"type": "Queue", "queuing": queuing})).await;
@@ -203,7 +203,7 @@ async fn mandatory_objects_come_back_within_a_minute() {
     for deleted in [path.as_str(), &format!("{LEVELS}/workload-low")] {
         assert_eq!(send(&server, Method::DELETE, deleted, &Value::Null).await.code, 200);
     }
-    // Nobody else is busy, so the clock of the test goes on.
+    // Nothing else is busy, so the clock of the test goes on.
     tokio::time::sleep(std::time::Duration::from_secs(61)).await;
     eventually(&server, &path, |answer| answer.body["spec"]["matchingPrecedence"] == 10_000).await;
     eventually(&server, &format!("{LEVELS}/workload-low"), |answer| answer.code == 200).await;

@@ -19,7 +19,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn pages_of_an_old_list_expire_with_a_token_for_the_rest() {
+async fn old_pages_expire_with_a_token_for_the_rest() {
     let server = Server::builder().history(Duration::from_millis(20)).start().await.unwrap();
     for name in ["a", "b", "c"] {
         add(&server, name).await;

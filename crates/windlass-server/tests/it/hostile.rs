@@ -152,9 +152,9 @@ async fn reads(server: &Server, done: impl Fn(usize) -> bool) -> Vec<Duration> {
     waits
 }
 
-/// Reads beside two writers, on a runtime with one thread: whoever holds that up holds up everybody. Reads may
+/// Reads beside two writers, on a runtime with one thread: a request that holds that up holds up all others. Reads may
 /// take somewhat longer than when nothing else happens, but nothing like as long as writes do.
-async fn held_up_by_nobody(server: Server, path: &str, hostile: Value, code: u16) {
+async fn not_held_up(server: Server, path: &str, hostile: Value, code: u16) {
     let write = Harm { method: Method::POST, path, content_type: "application/json", body: &hostile, code };
     held_up_by_none(server, write).await;
 }
@@ -200,7 +200,7 @@ async fn held_up_by_none(server: Server, harm: Harm<'_>) {
         assert!(write > idle * 50, "this means no harm: {write:?}, {idle:?}");
         assert!(beside < idle * 10, "{beside:?} beside {write:?}, {idle:?} alone");
     }
-    // Whoever waits for each write sees no more than a few.
+    // A reader that waits for each write sees no more than a few.
     assert!(beside.len() > 20, "{}", beside.len());
     Arc::into_inner(server).unwrap().stop().await.unwrap();
 }
@@ -212,7 +212,7 @@ fn trap(x: &Value) -> Value {
 const TRAPS: &str = "/apis/example.com/v1/namespaces/default/traps?dryRun=All";
 
 #[tokio::test]
-async fn rules_that_take_long_hold_up_nobody() {
+async fn slow_rules_hold_up_no_other_request() {
     let server = start().await;
     let text = json!({"type": "string", "maxLength": 2_000});
     let list = json!({"type": "array", "maxItems": 10, "items": text});
@@ -220,22 +220,22 @@ async fn rules_that_take_long_hold_up_nobody() {
     assert_eq!(define(&server, &spec).await.code, 201);
     // Never quite long enough for a match.
     let text = format!("{}b", "a".repeat(499)).repeat(4);
-    held_up_by_nobody(server, TRAPS, trap(&json!(vec![text; 3])), 201).await;
+    not_held_up(server, TRAPS, trap(&json!(vec![text; 3])), 201).await;
 }
 
 #[tokio::test]
-async fn patterns_that_take_long_hold_up_nobody() {
+async fn slow_patterns_hold_up_no_other_request() {
     let server = start().await;
     let mut patterns: Vec<Value> = (0..100).map(|n| json!({"pattern": format!("^(x|y{n}|[a-z]+)z$")})).collect();
     patterns.push(json!({"pattern": "1$"}));
     let list = json!({"type": "array", "items": {"type": "string", "anyOf": patterns}});
     let spec = json!({"type": "object", "properties": {"x": list}});
     assert_eq!(define(&server, &spec).await.code, 201);
-    held_up_by_nobody(server, TRAPS, trap(&json!(vec!["abcdefgh1"; 500])), 201).await;
+    not_held_up(server, TRAPS, trap(&json!(vec!["abcdefgh1"; 500])), 201).await;
 }
 
 #[tokio::test]
-async fn policies_that_take_long_hold_up_nobody() {
+async fn slow_policies_hold_up_no_other_request() {
     let server = start().await;
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"]});
     let loops = "object.data.all(a, object.data.all(b, a != 'x' && b != 'y'))";
@@ -246,7 +246,7 @@ async fn policies_that_take_long_hold_up_nobody() {
     create(&server, BINDINGS, &binding).await;
     let data: serde_json::Map<String, Value> = (0..200).map(|n| (format!("k{n}"), json!("dg=="))).collect();
     let secret = json!({"metadata": {"generateName": "s"}, "data": data});
-    held_up_by_nobody(server, "/api/v1/namespaces/default/secrets?dryRun=All", secret, 201).await;
+    not_held_up(server, "/api/v1/namespaces/default/secrets?dryRun=All", secret, 201).await;
 }
 
 /// Letters in no order: there is always something new to remember about those that came before.
@@ -323,7 +323,7 @@ fn named(name: &str, spec: &Value) -> Value {
 const LARGE: &str = "/apis/example.com/v1/namespaces/default/traps/large?fieldManager=m&dryRun=All";
 
 #[tokio::test]
-async fn applying_large_objects_holds_up_nobody() {
+async fn applying_large_objects_holds_up_no_other_request() {
     let server = with_lists().await;
     let body = named("large", &json!({"x": items(3_000)}));
     let (method, content_type) = (Method::PATCH, "application/apply-patch+yaml");
@@ -331,7 +331,7 @@ async fn applying_large_objects_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn small_patches_of_large_objects_hold_up_nobody() {
+async fn patches_of_large_objects_hold_up_no_other_request() {
     let server = with_lists().await;
     let traps = "/apis/example.com/v1/namespaces/default/traps";
     create(&server, traps, &named("large", &json!({"x": items(3_000)}))).await;
@@ -341,14 +341,14 @@ async fn small_patches_of_large_objects_hold_up_nobody() {
 }
 
 #[tokio::test]
-async fn very_many_errors_hold_up_nobody() {
+async fn very_many_errors_hold_up_no_other_request() {
     let server = with_lists().await;
     let body = named("large", &json!({"texts": vec![0; 20_000]}));
-    held_up_by_nobody(server, TRAPS, body, 422).await;
+    not_held_up(server, TRAPS, body, 422).await;
 }
 
 #[tokio::test]
-async fn long_json_patches_hold_up_nobody() {
+async fn long_json_patches_hold_up_no_other_request() {
     let server = start().await;
     create(&server, CONFIG_MAPS, &json!({"metadata": {"name": "large"}, "data": {"a": "b"}})).await;
     let path = &*format!("{CONFIG_MAPS}/large?dryRun=All");
@@ -359,7 +359,7 @@ async fn long_json_patches_hold_up_nobody() {
 }
 
 #[tokio::test]
-async fn large_lists_that_are_decoded_hold_up_nobody() {
+async fn large_decoded_lists_hold_up_no_other_request() {
     let server = with_lists().await;
     let traps = "/apis/example.com/v1/namespaces/default/traps";
     for n in 0..10 {

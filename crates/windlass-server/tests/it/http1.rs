@@ -85,7 +85,7 @@ async fn large_unread_bodies_close_the_connection() {
     let server = start().await;
     let authority = Authority::generate().unwrap();
     let listener = server.listen("127.0.0.1:0".parse().unwrap(), &authority).await.unwrap();
-    // Nobody in particular may not create, whatever the body says.
+    // An anonymous user may not create, whatever the body says.
     let post = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: a\r\n";
     let mut connection = connect(listener.address(), &authority).await;
     let body = "x".repeat(100_000);

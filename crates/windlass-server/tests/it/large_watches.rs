@@ -1,4 +1,4 @@
-//! Watches and lists of large objects: work is done once for all watchers, and holds up nobody.
+//! Watches and lists of large objects: work is done once for all watchers, and holds up no other request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -120,7 +120,7 @@ async fn large_objects_come_into_selections_and_leave_them() {
 /// Many watchers of a large object, on a runtime with one thread: reads take somewhat longer than when nothing else
 /// happens, but nothing like as long as a row does.
 #[tokio::test]
-async fn table_watches_of_large_objects_hold_up_nobody() {
+async fn table_watches_of_large_objects_hold_up_no_request() {
     const WATCHES: usize = 30;
     const CHANGES: usize = 3;
     let server = Arc::new(start().await);

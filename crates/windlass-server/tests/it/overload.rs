@@ -77,7 +77,7 @@ async fn a_body_is_not_read_for_an_account_without_rights() {
 
 /// Reviews of oneself are for everybody, so these bodies are read: up to a share, and for a minute.
 #[tokio::test(start_paused = true)]
-async fn bodies_that_do_not_end_take_no_more_than_a_share() {
+async fn endless_bodies_take_no_more_than_a_share() {
     let server = Arc::new(start().await);
     let piece = Bytes::from(vec![b' '; 1 << 20]);
     let attack = |server: &Arc<Server>| {
@@ -154,7 +154,7 @@ async fn is_closed(connection: &mut Connection) -> bool {
     matches!(connection.read(&mut [0; 1 << 12]).await, Ok(0) | Err(_))
 }
 
-/// All connections were taken by a client that did nothing with them, and nobody else got in.
+/// All connections were taken by a client that did nothing with them, and no other got in.
 #[tokio::test]
 async fn idle_connections_make_room_for_new_ones() {
     const LIMIT: usize = 8;
@@ -199,7 +199,7 @@ async fn idle_connections_make_room_for_new_ones() {
 }
 
 #[tokio::test]
-async fn a_new_connection_is_refused_while_all_others_are_in_use() {
+async fn connections_are_refused_while_all_are_in_use() {
     let builder = Server::builder().token("secret", User::admin()).max_connections(2);
     let server = builder.start().await.unwrap();
     let authority = Authority::generate().unwrap();

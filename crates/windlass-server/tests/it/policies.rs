@@ -67,7 +67,7 @@ async fn configurations_are_applied_and_patches_carried_out_in_order() {
     assert_eq!(made["data"], json!({"k": "v", "first": "patched"}));
     assert_eq!(made["metadata"]["labels"], json!({"team": "of-a"}));
     assert_eq!(made["metadata"]["annotations"], json!({"by": "policy"}));
-    // Policies are not owners: what they set belongs to whoever wrote.
+    // Policies are not owners: what they set belongs to the writer.
     assert_eq!(made["metadata"]["managedFields"].as_array().unwrap().len(), 1);
     // A change goes the same way.
     let patched = send(&server, Method::PATCH, &format!("{CONFIG_MAPS}/a"), &json!({"data": {"first": "x"}})).await;

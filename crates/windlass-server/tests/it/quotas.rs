@@ -41,7 +41,7 @@ fn check_forbidden(answer: &Answer, message: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_at_the_same_time_never_get_more_than_is_left() {
+async fn concurrent_writers_stay_within_the_quota() {
     let server = start().await;
     quota(&server, "q", &json!({"count/secrets": "7"}), &json!({"count/secrets": "2"})).await;
     quota(&server, "r", &json!({"secrets": "100"}), &json!({"secrets": "0"})).await;
@@ -114,7 +114,7 @@ async fn an_update_is_charged_for_what_it_adds() {
 }
 
 #[tokio::test]
-async fn a_quota_counts_once_its_status_does_and_is_gone_when_deleted() {
+async fn quotas_count_from_their_first_status_to_their_deletion() {
     let server = start().await;
     create(&server, QUOTAS, &json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}})).await;
     create(&server, PODS, &pod("early", &json!({}))).await;

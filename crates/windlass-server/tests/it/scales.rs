@@ -163,7 +163,7 @@ async fn a_wrong_patch_of_a_custom_resources_scale_changes_nothing() {
 
 /// `scaleFromCustomResource` and `SetNestedField` fail with errors that upstream does not classify.
 #[tokio::test]
-async fn a_scale_of_a_wrong_type_is_refused_in_plain_words() {
+async fn mistyped_scales_are_refused_in_plain_words() {
     let server = start_with_lamp().await;
     let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/lamps.example.com";
     let path = format!("{LAMPS}/a/scale");
@@ -339,7 +339,7 @@ async fn a_custom_resources_replicas_have_owners() {
 
 /// Upstream's `skipnonapplied.go` sees just the owners of the Scale.
 #[tokio::test]
-async fn replicas_that_nobody_owns_are_owned_by_who_was_there_before() {
+async fn replicas_without_an_owner_go_to_the_former_one() {
     const REPLICAS: &str = "/f:spec/f:replicas";
     let server = start().await;
     let mut config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}});

@@ -60,7 +60,7 @@ fn check_not_sent(answer: &Answer) {
 }
 
 #[tokio::test]
-async fn what_is_created_has_at_most_a_megabyte_and_a_half() {
+async fn created_objects_have_at_most_a_megabyte_and_a_half() {
     let server = start_with_loads().await;
     create(&server, LOADS, &load("fits", 1500)).await;
     check_refused(&post(&server, LOADS, &load("large", 1600)).await, REFUSED);

@@ -383,7 +383,7 @@ async fn ports_are_forwarded_over_channels() {
 #[tokio::test]
 async fn requests_are_passed_on_to_pods_and_services() {
     let server = with_pod().await;
-    // What says who asks is not passed on.
+    // Headers that impersonate are not passed on.
     let headers = [("impersonate-user", "kubernetes-admin"), ("impersonate-group", "system:masters")];
     let response = crate::client::get_with(&server, &format!("{PODS}/p:80/proxy/a%20b?c=d"), &headers).await;
     let said = String::from_utf8(response.body().to_vec()).unwrap();

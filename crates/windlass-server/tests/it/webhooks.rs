@@ -141,7 +141,7 @@ async fn failures_are_fatal_or_ignored_as_the_policy_says() {
     let huge = Hook::start(|_| Reply::Raw(200, vec![b' '; 4 << 20])).await;
     let stranger = Hook::allowing().await;
     let closed = {
-        // Nobody listens there once this is dropped.
+        // Nothing listens there once this is dropped.
         let gone = Hook::allowing().await;
         gone.config()
     };
@@ -438,7 +438,7 @@ async fn subresources_are_asked_about_in_their_own_kind() {
 }
 
 #[tokio::test]
-async fn namespaces_are_selected_by_the_labels_they_have_or_will_have() {
+async fn namespaces_are_selected_by_old_or_new_labels() {
     let server = start().await;
     let hook = Hook::start(|_| Reply::Review(json!({"allowed": false}))).await;
     let selector = json!({"namespaceSelector": {"matchLabels": {"guarded": "yes"}}});
@@ -484,7 +484,7 @@ async fn webhooks_that_write_their_object_fail_in_bounded_time() {
         if inner("object") != inner("oldObject") {
             return Reply::Review(json!({"allowed": true}));
         }
-        // Somebody else's change: this one changes the object first.
+        // Another writer's change: this one changes the object first.
         let (service, target) = (service.clone(), target.clone());
         let change = json!({"data": {"inner": request["uid"]}});
         Reply::Later(Box::pin(async move {
@@ -576,7 +576,7 @@ fn lamps(plural: &str) -> Value {
 /// Upstream's controllers write the status of a CRD as clients do: a webhook for it is asked, and while it refuses
 /// the CRD is not served.
 #[tokio::test]
-async fn the_status_that_a_definition_is_given_is_subject_to_webhooks() {
+async fn status_updates_of_definitions_are_subject_to_webhooks() {
     let server = start().await;
     let refuses = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
     let hook = Hook::start({
@@ -682,7 +682,7 @@ async fn a_mutation_of_the_status_of_a_definition_is_validated() {
 
 /// A webhook that is silent about one CRD delays no other, not even one that takes a name the first was to have.
 #[tokio::test]
-async fn a_definition_does_not_wait_for_what_is_said_about_another() {
+async fn definitions_do_not_wait_for_each_others_webhooks() {
     let server = start().await;
     let (speak, listen) = tokio::sync::watch::channel(false);
     let hook = Hook::start(move |request| {

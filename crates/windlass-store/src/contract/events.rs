@@ -78,7 +78,7 @@ pub async fn events_below_the_compaction_are_refused<S: Store>(store: &S) {
     assert!(replay(store, 5, 0).await.is_empty());
 }
 
-/// Whoever waits on the revision is woken by a write, and by nothing else.
+/// Waiting on the revision ends with a write, and with nothing else.
 pub async fn the_revision_wakes_those_who_wait<S: Store>(store: &S) {
     let mut revision = store.revision();
     assert_eq!(*revision.borrow_and_update(), 1);

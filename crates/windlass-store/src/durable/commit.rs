@@ -184,7 +184,7 @@ impl Committer {
         }
         if !self.batch.events.is_empty() {
             if let Err(failure) = self.log.append(&mut self.batch.frame, self.batch.first) {
-                // Whoever is told may ask at once whether the store takes writes.
+                // A writer that is told may ask at once whether the store takes writes.
                 self.fail(failure.clone());
                 for (reply, _) in std::mem::take(&mut self.batch.answers) {
                     answer(reply, Err(self.error_of(&failure)));
@@ -324,7 +324,7 @@ impl Committer {
     }
 
     /// Starts a checkpoint for those who have asked for space, if that frees enough to be worth it.
-    /// Somebody wants it, so less is enough than otherwise.
+    /// A caller wants it, so less is enough than otherwise.
     fn make_space(&mut self) {
         let history = self.shared.history.read();
         let (newest, compacted, live) = (history.revision(), history.compacted(), history.live_bytes());

@@ -54,7 +54,7 @@ impl Segment for File {
     }
 }
 
-/// An operation on a file that failed. Cheap to clone: everybody who waits for it is told.
+/// An operation on a file that failed. Cheap to clone: all that wait for it are told.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) action: &'static str,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A crash can only have torn what was being written: the last frame of the last segment, or the seal
-//! of the one before. That is cut off, since nobody was ever told that it happened. Any other damage
+//! of the one before. That is cut off, since no writer was ever told that it happened. Any other damage
 //! means that something acknowledged may be missing, and the store is not opened at all.
 
 use std::fs::{self, OpenOptions};

@@ -361,7 +361,7 @@ fn a_store_is_locked_without_its_lock_file() {
 /// What was written before a failed sync stays in the file if even taking it back fails. It was not
 /// acknowledged, and it is whole: after opening again it may be there, but never in part.
 #[test]
-fn a_failed_batch_that_cannot_be_taken_back_is_all_or_nothing() {
+fn failed_batches_are_all_or_nothing() {
     let dir = TempDir::new().expect("created");
     let armed = Arc::new(AtomicUsize::new(0));
     let store = open_hooked(dir.path(), {

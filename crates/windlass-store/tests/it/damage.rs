@@ -246,7 +246,7 @@ fn a_damaged_frame_before_a_whole_one_is_refused() {
 }
 
 #[test]
-fn after_a_good_end_even_the_last_batch_is_vouched_for() {
+fn after_a_clean_end_the_last_batch_counts() {
     let image = Image::closed(8);
     let name = image.last();
     let frames = image.frames(&name);
@@ -257,7 +257,7 @@ fn after_a_good_end_even_the_last_batch_is_vouched_for() {
 }
 
 #[test]
-fn damage_in_an_earlier_segment_is_refused_even_at_its_end() {
+fn damage_in_earlier_segments_is_refused() {
     let image = Image::killed(60);
     let name = image.first();
     assert!(image.names("log-").len() > 2);

@@ -125,7 +125,7 @@ async fn requests_can_remain_unanswered(env: Env) {
 }
 
 #[windlass_testing::test(paused, bare)]
-async fn a_lost_answer_is_to_a_request_that_was_carried_out(env: Env) {
+async fn a_request_whose_answer_is_lost_was_carried_out(env: Env) {
     let maps = maps(&env);
     let lost = env.fail(Requests::writes_of::<ConfigMap>()).with(Fault::lose_answer());
     assert_eq!(code(create(&maps, "a").await), 0);

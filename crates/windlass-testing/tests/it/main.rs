@@ -212,7 +212,7 @@ fn environments_at_the_same_time_know_nothing_of_each_other() {
 }
 
 #[windlass_testing::test(paused, bare)]
-async fn a_killed_manager_gives_nothing_back_and_a_stopped_one_does(env: Env) {
+async fn only_a_stopped_manager_gives_its_leases_back(env: Env) {
     let start = async |identity: &str| {
         let election = LeaderElection::new("lock").identity(identity);
         let mut manager = env.manager().leader_election(election).build().expect("built");
@@ -313,7 +313,7 @@ fn a_wait_in_vain_says_what_failed_last() {
 }
 
 #[test]
-fn a_manager_that_fails_before_it_is_ready_fails_the_test() {
+fn a_manager_that_fails_to_start_fails_the_test() {
     let said = failure(async |env: Env| {
         env.run_ready(doomed(&env)).await;
     });
@@ -339,7 +339,7 @@ fn a_manager_that_does_not_end_is_named() {
 }
 
 #[windlass_testing::test(paused, bare)]
-async fn a_test_that_looks_at_the_error_of_a_manager_passes(env: Env) {
+async fn a_test_that_checks_the_managers_error_passes(env: Env) {
     let error = run_failing(&env).await.stop().await.expect_err("it failed").to_string();
     assert!(error.contains("pets.petstore.example.com"), "{error}");
 }

@@ -43,7 +43,7 @@ async fn a_wait_returns_what_it_waited_for(env: Env) {
 }
 
 #[windlass_testing::test(paused, bare)]
-async fn an_object_that_the_cache_does_not_show_yet_is_not_gone(env: Env) {
+async fn an_object_missing_from_the_cache_is_not_yet_gone(env: Env) {
     env.wait_gone::<ConfigMap>(&ObjectKey::new("default", "a")).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(env.kube());
     for round in 0..20 {

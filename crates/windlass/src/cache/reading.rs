@@ -19,7 +19,7 @@ pub(super) struct Reading {
     /// Each of another namespace, or one: no two know the same object.
     reflectors: Vec<Arc<Reflector>>,
     sync_timeout: Duration,
-    /// Cancelled when nobody may wait any more.
+    /// Cancelled when readers may not wait any more.
     closing: CancellationToken,
 }
 

@@ -100,7 +100,7 @@ fn told_apart() -> Caches {
 const LATER: Duration = Duration::from_millis(100);
 
 #[tokio::test(start_paused = true)]
-async fn what_one_watch_has_told_is_read_while_another_is_late() {
+async fn reads_of_one_kind_do_not_wait_for_another() {
     let caches = told_apart();
     caches.start();
     let named = caches.lister_in::<ConfigMap>(&(), &Scope::default().fields("metadata.name=a"));

@@ -317,7 +317,7 @@ mod tests {
 
     /// serde quotes what it did not expect.
     #[tokio::test]
-    async fn what_is_in_an_object_that_cannot_be_read_is_in_no_error() {
+    async fn errors_do_not_show_what_is_in_unreadable_objects() {
         let kube = kube::Client::new(
             tower::service_fn(|_: http::Request<kube::client::Body>| async {
                 let body = r#"{"metadata": {"name": "s", "namespace": "d"}, "data": "hunter2"}"#;

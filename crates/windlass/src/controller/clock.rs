@@ -73,14 +73,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_system_clock_that_is_set_back_does_not_stop_the_time() {
+    async fn time_goes_on_when_the_system_clock_is_set_back() {
         let clock = Clock::start();
         tokio::time::advance(MINUTE).await;
         assert_eq!(clock.read(clock.started.0 - HOUR), clock.started.0 + MINUTE);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_system_clock_that_was_wrong_for_a_while_is_forgotten() {
+    async fn a_temporarily_wrong_system_clock_is_forgotten() {
         let clock = Clock::start();
         let wrong = clock.started.0 + HOUR;
         assert_eq!(clock.read(wrong), wrong);

@@ -15,9 +15,9 @@ use crate::client::CachedClient;
 use crate::events::{Broadcaster, Recorder};
 use crate::informer::SyncError;
 use crate::lease::{Fence, InvalidElection};
-use crate::manager::RemoteCluster;
 use crate::metrics::Registry;
 use crate::rbac::{READ, Rules};
+use crate::remote_cluster::RemoteCluster;
 
 /// A controller with its reconciler. Give it to [`Manager::add`](crate::Manager::add).
 ///

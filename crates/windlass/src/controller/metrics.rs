@@ -1,7 +1,7 @@
 //! What a controller tells of itself and of its queue, under controller-runtime's names.
 //!
 //! Controllers stop and start again with the lease. What only grows goes on from where it was; the
-//! rest is of the run: when that is over, however it ended, nobody works and nothing waits.
+//! rest is of the run: when that is over, however it ended, no worker works and nothing waits.
 
 use std::sync::Arc;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::cache::{Caches, Scope};
-use crate::manager::RemoteCluster;
 use crate::object::{Object, TypedObject, is_cluster_scoped};
 use crate::predicate::Predicate;
 use crate::reflector::Transform;
+use crate::remote_cluster::RemoteCluster;
 
 /// Which objects of another kind wake a controller, and which of their changes count: for
 /// [`Controller::owns_with`](super::Controller::owns_with) and [`Controller::watches_with`](super::Controller::watches_with). For the controller's own kind there are

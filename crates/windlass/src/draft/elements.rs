@@ -18,7 +18,7 @@ const KEYS: [&str; 11] =
     ["name", "type", "key", "uid", "id", "mountPath", "devicePath", "containerPort", "port", "ip", "topologyKey"];
 
 /// Whether a patch of this would take fields that are not known from elements that stay. Metadata is known as a
-/// whole, and a condition belongs to whoever changes it.
+/// whole, and a condition belongs to its last writer.
 pub(super) fn loses(before: &Value, patch: &Value) -> bool {
     fn list_loses(field: &str, before: &Value, patch: &Value) -> bool {
         match (before, patch) {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::lease::FenceClosed;
+use crate::fence::FenceClosed;
 
 /// How long a try may take: one request that is never answered must not hold up all events.
 const TRY: Duration = Duration::from_secs(15);
-/// How long to go on while nobody answers: a server that restarts is back by then. client-go's tries
+/// How long to go on while no server answers: a server that restarts is back by then. client-go's tries
 /// take as long.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often to try what the server fails at.
@@ -23,7 +23,7 @@ enum Outlook {
     Final,
     /// The server fails, perhaps at this event only.
     Fails,
-    /// Nobody is there, or too busy.
+    /// The server is not there, or too busy.
     Away,
 }
 

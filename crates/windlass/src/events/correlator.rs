@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_may_cause_25_events_and_then_one_per_five_minutes() {
+    fn events_per_object_are_limited_after_a_burst_of_25() {
         let mut c = Correlator::default();
         let passed = |c: &mut Correlator, name: &str, now| run(c, &record(name, "Fed", "x"), now) != "drop";
         for _ in 0..25 {

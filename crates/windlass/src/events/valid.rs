@@ -1,4 +1,4 @@
-//! Makes of events what the API accepts, whatever they are called and whoever reports them.
+//! Makes of events what the API accepts, whatever their names and reporters.
 //!
 //! The rules are those of `pkg/apis/core/validation/events.go`. Without this, a controller whose name
 //! has a space in it would lose every event.
@@ -13,7 +13,7 @@ use crate::names::{NAME, is_qualified};
 const NOTE: usize = 1024;
 /// Bytes of a reason, and of an action.
 const WORD: usize = 128;
-/// Who reports, and why, if nobody says.
+/// The reporter and the reason, if none is given.
 const NOBODY: &str = "windlass";
 const NOTHING: &str = "Unknown";
 
@@ -35,7 +35,7 @@ pub(super) fn note(note: &mut String) {
     truncate(note, NOTE);
 }
 
-/// The name under which somebody reports: a qualified name, as like theirs as can be.
+/// The name of a reporter: a qualified name, as like its own as can be.
 pub(super) fn reporter(name: &str) -> Cow<'_, str> {
     if is_qualified(name) {
         return name.into();

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::attempts::persist;
 use super::correlator::{Correlator, Decision};
 use super::{BUFFER, Buffer, DRAIN, Item, Record, Recorder, ReportingHost, valid};
-use crate::lease::{FenceClosed, Fences};
+use crate::fence::{FenceClosed, Fences};
 
 /// Which API events are written to.
 ///
@@ -431,7 +431,7 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
-    use crate::lease::Fence;
+    use crate::fence::Fence;
 
     #[test]
     fn names_that_events_cannot_have_give_way_to_the_uid() {
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stop_does_not_wait_for_a_server_that_is_away() {
+    async fn stopping_does_not_wait_for_an_absent_server() {
         let away = tower::service_fn(|_: http::Request<Body>| async {
             Err::<http::Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
         });
@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_that_is_being_deleted_is_asked_once_a_second() {
+    async fn a_terminating_namespace_is_tried_once_a_second() {
         let asked: Arc<AtomicU64> = Arc::default();
         let count = Arc::clone(&asked);
         let service = tower::service_fn(move |_: http::Request<Body>| {

@@ -96,7 +96,7 @@ impl Line {
     }
 
     fn heard(&self) {
-        // Nobody waits for this.
+        // Nothing waits for this.
         self.state.send_if_modified(|state| {
             state.since = Instant::now();
             false
@@ -145,8 +145,8 @@ impl Arrival {
     }
 }
 
-/// A body that is not there yet. The request counts when this is dropped: then it is there, or nobody
-/// wants it.
+/// A body that is not there yet. The request counts when this is dropped: then it is there, or it
+/// is not wanted.
 struct Arriving {
     line: Arc<Line>,
     open: Arc<Mutex<Option<Counted>>>,

@@ -8,8 +8,9 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use tokio::time::Instant;
 
-use super::{Election, Fence, Intent, JITTER, LeaderElection, Sent};
+use super::{Election, Fence, Intent, JITTER, LeaderElection};
 use crate::events::Recorder;
+use crate::fence::Sent;
 
 /// Acquires, renews and releases a lease, and opens and closes a [`Fence`] accordingly.
 ///

@@ -22,7 +22,7 @@ use super::http::{Answer, Head, text};
 /// How long an answer is believed: a yes longer than a no.
 const ALLOWED: Duration = Duration::from_secs(60);
 const REFUSED: Duration = Duration::from_secs(10);
-/// How long the server may take to say; who asks waits no longer, and neither does who stops.
+/// How long the server may take to say; the check waits no longer, and neither does a stop.
 const REVIEW: Duration = Duration::from_secs(5);
 /// Answers remembered at the same time.
 const REMEMBERED: usize = 1024;
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_review_without_an_answer_is_not_waited_for_for_ever() {
+    async fn unanswered_reviews_time_out() {
         let silent = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });

@@ -299,7 +299,7 @@ impl ManagerBuilder {
     }
 }
 
-/// Whether the API server takes it for the name of who writes fields (`ValidateFieldManager` in
+/// Whether the API server takes it for the name of a manager of fields (`ValidateFieldManager` in
 /// apimachinery's `meta/v1/validation`), as far as can be told without the tables of Unicode.
 fn is_field_manager(name: &str) -> bool {
     let printable = |letter: char| letter == ' ' || !(letter.is_control() || letter.is_whitespace());

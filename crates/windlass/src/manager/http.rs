@@ -13,7 +13,7 @@ pub(super) use crate::http_server::text;
 use crate::http_server::{self, Incoming, reply};
 use crate::metrics::Registry;
 
-/// A request without its body, which nobody here reads.
+/// A request without its body, which is not read here.
 pub(super) type Head = http::Request<()>;
 pub(super) type Answer = http::Response<String>;
 

@@ -35,7 +35,7 @@ pub(super) struct Leading {
 
 /// How a term ended.
 enum Ended {
-    /// Somebody else may lead.
+    /// Another replica may lead.
     Lost,
     /// There is no time left.
     Aborted,
@@ -136,13 +136,13 @@ struct Term {
     /// The same, and everything that controllers have started.
     started: Started,
     shutdown: CancellationToken,
-    /// What writes must pass: bound to this term, as somebody's own task may outlive it.
+    /// What writes must pass: bound to this term, as a user's own task may outlive it.
     fence: Option<Fence>,
 }
 
 impl Term {
     /// Waits for the token, or for something that fails; then for the rest to finish: after a failure,
-    /// for as long as the `timeout`. What fails is in `result` from that moment on: who loses the
+    /// for as long as the `timeout`. What fails is in `result` from that moment on: a replica that loses the
     /// lease while the rest finishes does not wait for it.
     async fn work(&mut self, shutdown: &CancellationToken, timeout: Duration, result: &mut Result<(), ManagerError>) {
         let ended = supervise(&mut self.work, shutdown).await;

@@ -23,7 +23,7 @@ const REPEATED: Duration = Duration::from_millis(500);
 /// How many signals this process has got since it listens.
 static HEARD: OnceCell<watch::Receiver<u32>> = OnceCell::const_new();
 
-/// Signals that ask the process to stop. The second ends it, soon, whatever it is doing, also when nobody
+/// Signals that ask the process to stop. The second ends it, soon, whatever it is doing, also when nothing
 /// has this any more.
 pub(super) struct Signals {
     heard: watch::Receiver<u32>,
@@ -32,7 +32,7 @@ pub(super) struct Signals {
 
 impl Signals {
     pub(super) async fn install() -> io::Result<Self> {
-        // One that came before counts: whoever sent it wants no other manager to start.
+        // One that came before counts: its sender wants no other manager to start.
         Ok(Self { heard: HEARD.get_or_try_init(listen).await?.clone(), seen: 0 })
     }
 
@@ -78,7 +78,7 @@ async fn listen() -> io::Result<watch::Receiver<u32>> {
 }
 
 /// Counts signals and ends the process some time after the second. Nothing ends this: once a signal is
-/// taken from the system, it does not end the process any more, and whoever sends the second one means a
+/// taken from the system, it does not end the process any more, and the second one is meant for a
 /// process that does not end otherwise.
 async fn hear(installed: oneshot::Sender<io::Result<()>>, tell: watch::Sender<u32>) {
     let mut source = match Source::install() {
@@ -96,7 +96,7 @@ async fn hear(installed: oneshot::Sender<io::Result<()>>, tell: watch::Sender<u3
     std::process::exit(1);
 }
 
-/// Logs why the process ends, if that is possible soon: where nobody reads the log, it blocks.
+/// Logs why the process ends, if that is possible soon: where the log is not read, it blocks.
 async fn say_so() {
     let (said, heard) = oneshot::channel();
     let say = move || {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_signal_tells_to_stop_and_the_second_does_not_wait() {
+    async fn the_first_signal_stops_and_the_second_kills() {
         let shutdown = CancellationToken::new();
         let (tell, heard) = watch::channel(0);
         let stubborn = async {

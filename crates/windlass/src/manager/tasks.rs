@@ -68,7 +68,7 @@ impl Task {
         &self.name
     }
 
-    /// Runs it; the future belongs to whoever spawns it.
+    /// Runs it; the future owns all that it needs.
     pub(super) async fn run(self, shutdown: CancellationToken, stopping: Stopping) -> Result<(), ManagerError> {
         let Self { name, run } = self;
         let token = shutdown.clone();

@@ -170,7 +170,7 @@ fn events_hurry_a_failing_key_without_longer_backoff() {
 }
 
 #[test]
-fn an_event_during_a_failing_attempt_is_acted_on_at_once() {
+fn events_during_a_failing_attempt_count_at_once() {
     let mut bench = Bench::new();
     bench.add("a", 0, 0);
     bench.pop(0);
@@ -203,7 +203,7 @@ fn stats_count_what_is_where() {
     assert_eq!(stats.depth, BTreeMap::from([(-100, 1), (0, 1)]));
     assert_eq!((stats.waiting, stats.processing, stats.adds), (1, 1, 3));
     assert_eq!((stats.unfinished, stats.longest_running), (ms(40), ms(40)));
-    // What is due counts as ready, also while nobody comes to take it.
+    // What is due counts as ready, also while no worker takes it.
     let stats = bench.queue.stats(bench.at(100));
     assert_eq!(stats.depth, BTreeMap::from([(-100, 1), (0, 2)]));
     assert_eq!((stats.waiting, stats.adds), (0, 4));
@@ -394,7 +394,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn the_overall_limit_lets_a_burst_pass_and_then_a_steady_pace() {
+fn the_overall_limit_allows_a_burst_then_a_steady_pace() {
     let start = Instant::now();
     let config = QueueConfig::default().rate_limit(RateLimit::new(10.0, 3));
     let mut queue = WorkQueue::new(config);
@@ -429,7 +429,7 @@ fn keys_put_back_do_not_count_against_the_limit() {
     let (mut ours, mut now) = (Vec::new(), start);
     while now <= start + Duration::from_secs(1) {
         while let Some(item) = queue.pop(now) {
-            // Nine of ten are somebody else's.
+            // Nine of ten are another worker's.
             if item.key % 10 == 0 {
                 ours.push(now - start);
                 queue.finish(&item.key, Completion::Done, now);

@@ -111,7 +111,7 @@ fn decode<K: Object>(json: &[u8]) -> Result<Shared, serde_json::Error> {
     Ok(Arc::new(object))
 }
 
-/// Changes objects before they are kept, to drop what nobody reads.
+/// Changes objects before they are kept, to drop what is not read.
 pub(crate) type Transform<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
 
 /// The same for objects of any kind: makes a changed copy.

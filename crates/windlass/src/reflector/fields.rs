@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_compared_and_of_the_rest_nothing_is_known() {
+    fn missing_fields_compare_as_unknown() {
         let object = serde_json::json!({
             "metadata": {"name": "a", "namespace": "n"}, "type": "Opaque",
             "spec": {"nodeName": "one", "unschedulable": true, "list": []}, "status": {"replicas": 3},

@@ -36,7 +36,7 @@ pub(super) fn elements(json: &[u8], within: Range<usize>) -> Option<Vec<Range<us
     }
 }
 
-/// The object at `within` without its `metadata.managedFields`: nobody reads them from a cache,
+/// The object at `within` without its `metadata.managedFields`: they are not read from a cache,
 /// and they are often the largest part of an object. On request without the `kind` and `apiVersion`
 /// that it begins with, too.
 pub(super) fn without_managed_fields(json: &[u8], within: Range<usize>, types: bool) -> Box<[u8]> {

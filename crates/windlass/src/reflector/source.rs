@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn items_of_a_kind_known_at_run_time_say_what_they_are() {
+    async fn items_of_dynamic_kinds_have_their_kind() {
         let resource = kube::api::ApiResource::erase::<ConfigMap>(&());
         let client = kube::Client::new(
             tower::service_fn(|_| async {

@@ -373,7 +373,7 @@ impl Store {
     // What the watch says.
 
     /// Puts an object in its place; `listed` when it is part of a list rather than an event. Up to
-    /// two changes: an object deleted and made again while nobody looked is a deletion and an
+    /// two changes: an object deleted and made again between two looks is a deletion and an
     /// addition.
     pub(crate) fn upsert(&mut self, fresh: Fresh, listed: bool) -> [Option<Told>; 2] {
         let Fresh { object, json } = fresh;

@@ -99,14 +99,14 @@ impl Reflector {
         self.wait_until(timeout, |state| state.synced || state.stopped).await
     }
 
-    /// Waits for a reader: until the first list is complete, or the server refuses, or nobody may wait
+    /// Waits for a reader: until the first list is complete, or the server refuses, or readers may not wait
     /// any more.
     pub(crate) async fn wait_for_reader(
         &self,
         timeout: Duration,
         closing: &CancellationToken,
     ) -> Result<(), SyncError> {
-        // Whoever still works while the rest stops reads what is there.
+        // Work that goes on while the rest stops reads what is there.
         if self.is_synced() {
             return Ok(());
         }
@@ -189,7 +189,7 @@ impl Reflector {
     }
 }
 
-/// An error in the words of whoever has to fix it.
+/// An error with what to do about it.
 fn explain(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => {

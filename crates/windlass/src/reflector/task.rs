@@ -27,7 +27,7 @@ const VERSION: Duration = Duration::from_secs(5);
 /// How long an object stays decoded after it was last used.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// Who asks for a longer period wants none: clocks cannot count to the end of every [`Duration`].
+/// A longer period counts as none: clocks cannot count to the end of every [`Duration`].
 const LONGEST_RESYNC: Duration = Duration::from_secs(50 * 365 * 24 * 3600);
 
 /// Runs for ever; stopping is the caller's business (every await here may be dropped).

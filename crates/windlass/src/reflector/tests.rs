@@ -323,7 +323,7 @@ async fn a_request_that_the_server_does_not_understand_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_can_be_listed_and_not_watched_is_reported() {
+async fn kinds_that_cannot_be_watched_are_reported() {
     let bench = Bench::start([
         Answer::Watch { from: None, events: Err(405), open: false },
         page(&[("a", 1)], "9", None),
@@ -375,7 +375,7 @@ fn absent() -> [Answer; 6] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_gone_has_no_objects_and_may_come_back() {
+async fn a_kind_that_is_gone_may_come_back() {
     let bench = Bench::of(custom(), Script::of(absent(), Some(true)), None);
     assert_eq!(bench.settle().await, ["+a@1!", "-a@1", "+b@20"]);
     bench.stop().await;
@@ -392,7 +392,7 @@ async fn unserved_kinds_not_known_to_be_gone_keep_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_of_kubernetes_own_is_never_taken_to_be_gone() {
+async fn built_in_kinds_are_never_taken_to_be_gone() {
     let bench = Bench::of(maps(), Script::of(absent(), Some(true)), None);
     // Only the list that shows that the object is gone ends it.
     assert_eq!(bench.settle().await, ["+a@1!", "+b@20", "-a@1"]);
@@ -468,7 +468,7 @@ fn what_a_transform_makes_unreadable_is_kept_in_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_own_write_is_selected_by_the_labels_it_was_written_with() {
+async fn own_writes_are_selected_by_their_new_labels() {
     let script = Script::new([watch(None, vec![applied("a", 1), end(5)], true)]);
     let selector = Labels::from("app=a");
     let selection = Selection { labels: Some(selector.to_string()), ..Selection::default() };

@@ -1,4 +1,4 @@
-//! Who holds which shard: this replica's part of the agreement, on `Lease` objects.
+//! Which replica holds which shard: this replica's part of the agreement, on `Lease` objects.
 //!
 //! One round is one list of all leases of the controller, followed by the writes that the
 //! [plan](super::plan) asks for. Every write carries the version that was read, so of two replicas
@@ -44,7 +44,7 @@ use crate::lease::{Election, Intent, LeaderElection};
 pub(crate) trait Keys: Send + Sync {
     /// The shards were taken: puts all their keys in the queue.
     fn taken(&self, shards: &BTreeSet<u32>);
-    /// Puts keys in the queue that somebody left, of shards that are held.
+    /// Puts keys in the queue that another replica left, of shards that are held.
     fn left(&self, keys: BTreeSet<ObjectKey>);
     /// The keys in the queue, and those being worked on.
     fn pending(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey>;
@@ -66,7 +66,7 @@ pub(crate) struct Coordinator {
     /// Those of them in which nothing runs, and of which all that was reported is written.
     drained: BTreeSet<u32>,
     /// Shards that were closed in order to be given back, until that is known to be written, with
-    /// the keys that are left to whoever takes them.
+    /// the keys that are left to the next holder.
     leaving: BTreeMap<u32, Vec<ObjectKey>>,
     membership: Election,
     recorder: Recorder,
@@ -197,7 +197,7 @@ impl Coordinator {
         BTreeSet::new()
     }
 
-    /// How long a round may take: what is held needs another while it is held. Who holds nothing has
+    /// How long a round may take: what is held needs another while it is held. A replica that holds nothing has
     /// time.
     fn round_limit(&self) -> Duration {
         let whole = self.config.renew_deadline;
@@ -214,7 +214,7 @@ impl Coordinator {
         let (writes, mut renewals) = writes?;
         let mut answers = writes.ready_chunks(BATCH);
         loop {
-            // Once everything is renewed, others get more time: who takes needs one request more. What
+            // Once everything is renewed, others get more time: taking a shard needs one request more. What
             // is taken by then must be renewed in its turn.
             let limit = match (renewals, self.held.is_empty()) {
                 (0, false) => started + self.config.renew_deadline.mul_f64(0.75),
@@ -274,7 +274,7 @@ impl Coordinator {
         let (mut seen_by_others, mut renewal) = (true, None);
         let spec = member.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
         if member.is_none() {
-            // Nobody waits for one that is missing: it is this replica's, or nobody's.
+            // A shard whose lease is missing is not waited for: it is this replica's, or has no holder.
             self.membership.forget();
         }
         let intent = self.membership.look(spec.as_ref(), at.now.into_std(), at.wall);
@@ -291,7 +291,7 @@ impl Coordinator {
                 }
             }
             Intent::Write(_) if too_slow => {
-                // What it took would run out before it is known to be taken, and be nobody's meanwhile.
+                // What it took would run out before it is known to be taken, and have no holder meanwhile.
                 tracing::warn!(controller = %self.controller, "the server is too slow, leaving all shards to others");
                 seen_by_others = false;
             }
@@ -315,7 +315,7 @@ impl Coordinator {
         let mut number = leases.remove(&self.leases.team().number());
         if seen_by_others && self.wants_to_change(number.as_ref(), &others) && self.change_number(number.clone()).await
         {
-            // Who took shards by another number before the change is seen now; who does after it sees
+            // A replica that took shards by another number before the change is seen now; one that does after it sees
             // the change.
             leases = self.leases.list().await?;
             at = Moment { now: Instant::now(), wall: Timestamp::now() };
@@ -400,7 +400,7 @@ impl Coordinator {
     fn lose(&mut self, shard: u32, why: &'static str) -> BTreeSet<ObjectKey> {
         tracing::debug!(controller = %self.controller, shard, why, "shard closed");
         self.slots.slot(shard).close();
-        // Nobody may have seen to it when the shard is this replica's again.
+        // It may not have been seen to when the shard is this replica's again.
         let unfinished = self.unfinished(&BTreeSet::from([shard]));
         for key in &unfinished {
             self.slots.depart(key);

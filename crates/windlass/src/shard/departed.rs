@@ -1,4 +1,4 @@
-//! Keys of a shard that may be in nobody's cache, and since when.
+//! Keys of a shard that may be in no replica's cache, and since when.
 //!
 //! Bounded: when there are too many, those go first that are there for longest, since they are the
 //! likeliest to have been seen to by another replica.
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_remembered_once_and_since_it_was_last_told() {
+    fn a_key_is_remembered_once_since_its_last_mention() {
         let (mut departed, start) = (Departed::new(10), Instant::now());
         let at = |second| start + Duration::from_secs(second);
         let (odin, thor) = (ObjectKey::cluster("odin"), ObjectKey::cluster("thor"));

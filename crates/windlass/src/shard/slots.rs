@@ -1,7 +1,7 @@
 //! The shards as workers see them: which are held, until when, and what runs in each.
 //!
-//! Whoever takes a shard finds what exists in its cache, but not what was deleted while the shard
-//! changed hands. So every replica remembers the deletions it has heard of lately, in whosever
+//! The next holder of a shard finds what exists in its cache, but not what was deleted while the shard
+//! changed hands. So every replica remembers the deletions it has heard of lately, in any
 //! shard: those that the former holder may not have got to.
 //!
 //! A key that a worker was given is always in one place at least: in the queue, as one that is
@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::departed::Departed;
 use super::shard_of;
+use crate::fence::{Fence, FenceClosed, Sent};
 use crate::key::ObjectKey;
-use crate::lease::{Fence, FenceClosed, Sent};
 
 /// One shard of this replica.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Slot {
     remembered: Mutex<Remembered>,
 }
 
-/// Keys that may be in nobody's cache.
+/// Keys that may be in no replica's cache.
 #[derive(Debug)]
 struct Remembered {
     /// What led to them is gone.
@@ -203,7 +203,7 @@ impl Slot {
         self.remembered.lock().until(moment).next().is_some()
     }
 
-    /// Somebody looks after the shard: what it has had the time for need not be remembered.
+    /// A replica looks after the shard: what it has had the time for need not be remembered.
     pub(super) fn forget(&self, before: Instant) {
         let mut remembered = self.remembered.lock();
         remembered.departed.forget(before);
@@ -360,11 +360,11 @@ mod tests {
         assert!(slots.enter(&key).is_none());
         slot.close();
         assert!(!slots.refuse(&key));
-        assert_eq!(slot.refused(), [key].into(), "whoever collects what is left finds it");
+        assert_eq!(slot.refused(), [key].into(), "it is among what is left");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_claim_is_lost_when_its_time_is_up_and_not_before() {
+    async fn a_claim_is_lost_exactly_when_its_time_is_up() {
         let slots = Slots::new(1);
         let (slot, start) = (slots.slot(0), Instant::now());
         slot.open(Sent::now(), TEN);
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(steps, 3);
         assert!(slots.enter(&key).is_none());
         assert!(!slots.refuse(&key), "until it is renewed");
-        assert!(!slot.extend(Sent::now(), TEN), "whoever renews it hears that work was dropped");
+        assert!(!slot.extend(Sent::now(), TEN), "the renewal reports that work was dropped");
         assert_eq!(slots.remembered(0), [key]);
     }
 }

@@ -112,7 +112,7 @@ pub struct SelfManaged {
     /// `None`: at the address that is listened on.
     pub(super) reach: Option<Reach>,
     pub(super) register: Option<String>,
-    /// The configurations of somebody else's to inject into; all that lead here if not said.
+    /// Configurations of other programs to inject into; all that lead here if not said.
     inject_into: Option<Vec<String>>,
     pub(super) authority_lifetime: Duration,
     pub(super) serving_lifetime: Duration,

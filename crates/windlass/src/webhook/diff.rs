@@ -61,7 +61,7 @@ fn carry_object(
 const KEYS: [&str; 4] = ["name", "key", "id", "type"];
 
 /// An element that is as before is the one that was sent, wherever it went. One that is not is the one
-/// of the same name, changed. Where elements have no names, or nobody has the name any more, it is taken for
+/// of the same name, changed. Where elements have no names, or none has the name any more, it is taken for
 /// the one that is gone from its place, unless there are more or fewer than before: then places say nothing.
 /// What was sent is left as it is only for elements of which it is known which one was sent: a type may
 /// sort them.
@@ -234,7 +234,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_type_that_knows_everything_gets_exactly_what_it_asked_for(before in value(), after in value()) {
+        fn a_complete_type_gets_exactly_what_it_asked_for(before in value(), after in value()) {
             check(&before, &before, &after, &after);
         }
 

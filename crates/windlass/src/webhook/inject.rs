@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use super::admission::{Admission, Phase};
 use super::registration::{Reach, mutating_configuration, validating_configuration};
 
-/// How often to inject into a configuration that somebody changes at the same time.
+/// How often to inject into a configuration that is changed at the same time.
 const ATTEMPTS: usize = 4;
 
 /// What is to be injected where.
@@ -95,7 +95,7 @@ impl Injector {
     }
 
     /// Takes the webhooks of an earlier version of this operator out of a configuration for which there
-    /// are none any more: nobody would answer. It stays, for others that are in it, and so that the
+    /// are none any more: they would not be answered. It stays, for others that are in it, and so that the
     /// earlier version does not make it again.
     async fn withdraw<K: Configuration>(&self, name: &str) -> Result<(), kube::Error> {
         // Once: while two versions run, the other one may need it.
@@ -214,7 +214,7 @@ impl Injector {
         result
     }
 
-    /// Success means that the authority is there, or the configuration is not. Against somebody who
+    /// Success means that the authority is there, or the configuration is not. Against a writer that
     /// changes it at the same time it is tried again.
     async fn inject_configuration<K: Configuration>(
         &self,
@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_webhooks_that_lead_here_and_are_out_of_date_are_touched() {
+    fn only_own_outdated_webhooks_are_touched() {
         let client = |service: &str, bundle: &str| {
             let mut client = json!({"service": {"namespace": "a", "name": service}});
             if !bundle.is_empty() {

@@ -138,7 +138,7 @@ impl Keeper {
         self.publish(secret).await.map_err(|source| WebhookError::Inject { source: Box::new(source) })
     }
 
-    /// Brings the Secret up to date, whoever does it, and serves with what it holds.
+    /// Waits until this replica or another one has brought the Secret up to date, and serves with what it holds.
     async fn secure(&self) -> Result<Secret, WebhookError> {
         let mut lost = None;
         for _ in 0..ATTEMPTS {
@@ -191,7 +191,7 @@ impl Keeper {
         if let Some(published) = material.publish((self.settings.clock.0)()) {
             published.write(&mut secret);
             match self.replace(&secret).await {
-                // Somebody else has noted it, or has more news.
+                // Another replica has noted it, or has more news.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 result => drop(result?),
             }

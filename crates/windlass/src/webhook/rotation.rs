@@ -1,5 +1,5 @@
 //! What the shared Secret holds, and what it should hold next: a pure function of what is there
-//! and the time, so that all replicas come to the same conclusion and whoever writes first wins.
+//! and the time, so that all replicas come to the same conclusion and the first writer wins.
 //!
 //! An authority is replaced in three steps, of which none breaks a connection:
 //!
@@ -159,7 +159,7 @@ impl Policy {
         let due = |serving: &Facts| serving.is_due(now) || serving.signer != newest.key_id;
         let wanted = !named || serving.as_ref().is_none_or(due);
         let trusted = authorities.len() == 1 || self.is_settled(current, newest, now);
-        // A certificate that nobody trusts yet is better than one that has expired or is for others.
+        // A certificate that is not trusted yet is better than one that has expired or is for others.
         let urgent = !named || serving.as_ref().is_none_or(|serving| serving.is_urgent(now));
         if wanted && (trusted || urgent) {
             let identity = make_serving(&next.authority_key, newest, &names, now, self.serving_lifetime)?;

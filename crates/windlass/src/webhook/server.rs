@@ -34,7 +34,7 @@ const HURRY: Duration = Duration::from_secs(3);
 const HANDLER: Duration = Duration::from_secs(30);
 
 /// Bytes of all bodies that are there at the same time, unless two of the largest are more; and one body
-/// besides. Who asks is not known, and may ask 250 things at once on each connection.
+/// besides. The caller is not known, and may ask 250 things at once on each connection.
 const TOGETHER: usize = 256 << 20;
 
 /// What answers at which path.
@@ -190,11 +190,11 @@ impl Refusal {
 }
 
 /// How many bytes there may be, of one body and of all together. They count as they arrive, not as they
-/// are announced: who says much and sends nothing keeps nobody waiting.
+/// are announced: a client that announces much and sends nothing holds up no other.
 ///
 /// Bodies keep what they have while they wait for more. So that they do not all wait for each other, one at
-/// a time may go on without. And so that those who send slowly do not make others wait, they have less time
-/// as soon as somebody does.
+/// a time may go on without. And so that slow senders do not make others wait, they have less time
+/// as soon as another request waits.
 struct Budget {
     limit: usize,
     free: Arc<Semaphore>,
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_wait_for_room_and_make_it_when_they_are_gone() {
+    async fn bodies_wait_for_room_that_others_free() {
         let budget = Budget::of(100, 150);
         let (first, held) = collect(body(100), &budget).await.unwrap();
         assert_eq!((first.len(), budget.free.available_permits()), (100, 50));
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_bodies_at_the_same_time_do_not_wait_for_each_other() {
+    async fn concurrent_large_bodies_do_not_deadlock() {
         let budget = Budget::of(100, 200);
         let read = || async { collect(pieces(10, true), &budget).await.map(|(body, _)| body.len()).unwrap() };
         let all = futures::future::join_all((0..7).map(|_| read()));
@@ -443,10 +443,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bodies_that_do_not_end_keep_others_waiting_for_a_moment_only() {
+    async fn endless_bodies_delay_others_for_a_moment_only() {
         let budget = Budget::of(100, 200);
         let slow = || async { collect(pieces(9, false), &budget).await.map(drop) };
-        // While nobody waits, they have time.
+        // While no connection waits, they have time.
         let alone = tokio::time::timeout(BODY, futures::future::join(slow(), slow())).await;
         assert!(alone.is_err(), "nobody cuts them off");
         let begin = tokio::time::Instant::now();

@@ -1,7 +1,7 @@
 //! TLS for a server beside the webhooks: that of the metrics.
 //!
-//! The certificate comes from files, or is made when the server starts. Nobody can check the latter,
-//! but whoever listens on the way does not learn the tokens that callers show.
+//! The certificate comes from files, or is made when the server starts. Callers cannot check the latter,
+//! but the tokens that they show are hidden from the network.
 
 use std::path::Path;
 use std::sync::Arc;

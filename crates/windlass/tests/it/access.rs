@@ -195,7 +195,7 @@ async fn cluster_scoped_rules_are_not_spread_over_namespaces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_permission_fails_the_start_with_the_rules_to_add() {
+async fn missing_permissions_fail_the_start_with_the_rules() {
     let bench = Bench::start().await;
     let client = kube::Client::new(bench.server.service_as(user("petstore")), "default");
     let error = Running::start(operator(client.clone())).ended().await.expect_err("nothing is allowed");
@@ -321,7 +321,7 @@ async fn forbidden_kinds_of_reconcilers_keep_replicas_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_read_without_an_answer_does_not_hold_up_the_stop() {
+async fn an_unanswered_first_read_does_not_delay_the_stop() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let (service, began) = (bench.server.service(), Log::default());

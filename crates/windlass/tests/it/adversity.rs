@@ -368,7 +368,7 @@ async fn a_reconcile_that_is_drained_still_reads_what_is_cached() {
         async move {
             begun.send(()).expect("awaited");
             ctx.shutdown().cancelled().await;
-            // By now nobody may wait for a first list any more.
+            // By now no reader may wait for a first list any more.
             tokio::time::sleep(Duration::from_secs(1)).await;
             let read = async {
                 let pets = ctx.list::<Pet>().await?.len();

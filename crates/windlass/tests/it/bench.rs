@@ -189,7 +189,7 @@ pub fn progress() {
 }
 
 /// Waits until a condition holds; fails the test when it takes too long. It is looked at whenever the
-/// server has stored something or a reconciler has logged something, and, for what nobody tells of,
+/// server has stored something or a reconciler has logged something, and, for what is not announced,
 /// now and then.
 pub async fn wait_for(what: &str, condition: impl AsyncFn() -> bool) {
     let condition = &condition;

@@ -299,10 +299,10 @@ impl tracing::Subscriber for Attentive {
 
 /// A panic outside of the reconciler itself once ended the worker, and with it a controller of one.
 #[tokio::test(start_paused = true)]
-async fn what_panics_when_it_is_dropped_or_shown_stops_no_worker() {
+async fn panics_in_drop_or_display_stop_no_worker() {
     // What is said is looked at: see below.
     if part().is_none() {
-        const SELF: &str = "controller::what_panics_when_it_is_dropped_or_shown_stops_no_worker";
+        const SELF: &str = "controller::panics_in_drop_or_display_stop_no_worker";
         return Process::start(SELF, "alone", &[]).ended_well().await;
     }
     tracing::subscriber::set_global_default(Attentive).expect("the first");
@@ -437,7 +437,7 @@ async fn quick_reconciles_without_end_leave_others_their_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_scoped_owner_of_a_kind_known_at_run_time_is_woken() {
+async fn cluster_scoped_owners_of_dynamic_kinds_are_woken() {
     let bench = Bench::start().await;
     let kind = ApiResource::erase::<Namespace>(&());
     let log: Log<String> = Log::default();
@@ -587,7 +587,7 @@ async fn only_failed_reconciles_have_a_span_where_spans_are_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_on_which_a_predicate_or_a_map_panics_is_not_lost() {
+async fn changes_survive_panics_of_predicates_and_maps() {
     let bench = Bench::start().await;
     let (log, mut manager) = (Log::default(), bench.manager());
     let predicate = predicate::object(|pet: &Pet| match pet.spec.name.as_str() {

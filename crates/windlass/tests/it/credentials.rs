@@ -184,7 +184,7 @@ impl Pod {
 }
 
 #[tokio::test]
-async fn a_revoked_token_is_replaced_and_watches_and_writes_go_on() {
+async fn watches_and_writes_survive_a_revoked_token() {
     if let Some(directory) = part() {
         return teach(&directory).await;
     }
@@ -193,7 +193,7 @@ async fn a_revoked_token_is_replaced_and_watches_and_writes_go_on() {
     let first = Bound::token(&bench, "first").await;
     pod.install(&first);
     bench.create(&pet("thor")).await;
-    let mut operator = pod.start("credentials::a_revoked_token_is_replaced_and_watches_and_writes_go_on");
+    let mut operator = pod.start("credentials::watches_and_writes_survive_a_revoked_token");
     taught(&bench, "thor").await;
 
     // The token is replaced in time and the old one refused: the next write finds out, and is not lost.

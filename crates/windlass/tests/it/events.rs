@@ -17,7 +17,7 @@ async fn reasons(bench: &Bench, about: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_of_a_controller_are_in_the_cluster_it_works_in() {
+async fn events_are_in_the_cluster_of_the_controller() {
     let (home, away) = (Bench::start().await, Bench::start().await);
     let election = LeaderElection::new("it");
     let builder = Manager::builder(home.kube.clone()).name("it").leader_election(election);

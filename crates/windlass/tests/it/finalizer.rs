@@ -102,7 +102,7 @@ async fn an_object_made_anew_during_the_cleanup_keeps_its_finalizer() {
     let cleaning =
         tokio::spawn(async move { finalizer.reconcile(going, context).await.map_err(|error| error.to_string()) });
     begun.notified().await;
-    // Somebody takes it away by hand and puts it back.
+    // It is taken away by hand and put back.
     let none = json!({"metadata": {"finalizers": null}});
     bench.pets().patch("thor", &PatchParams::default(), &Patch::Merge(none)).await.expect("patched");
     let new = bench.create(&thor).await;
@@ -187,7 +187,7 @@ async fn objects_deselected_during_cleanup_are_cleaned_up() {
 
 /// Other than a scope, a predicate lets a controller know of every end.
 #[tokio::test(start_paused = true)]
-async fn an_object_that_a_predicate_no_longer_selects_is_cleaned_up() {
+async fn objects_no_longer_selected_are_cleaned_up() {
     let own = predicate::object(|pet: &Pet| pet.meta().labels.as_ref().is_some_and(|l| l.contains_key("own")));
     let (bench, running, log, broken) = selected(Controller::new("pet").predicate(own)).await;
     broken.store(false, Ordering::Relaxed);
@@ -214,7 +214,7 @@ impl Finalize<DynamicObject> for Noted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_known_at_run_time_has_finalizers_and_a_selection() {
+async fn dynamic_kinds_have_finalizers_and_selections() {
     let (bench, log) = (Bench::start().await, Log::default());
     let kind = ApiResource::erase::<Pet>(&());
     let scope = Scope::default().labels("own=true");

@@ -272,7 +272,7 @@ async fn writes_stopped_with_the_lease_keep_the_manager_running() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_fails_before_the_lease_is_lost_ends_the_manager() {
+async fn a_failed_leader_task_ends_the_manager() {
     let bench = Bench::start().await;
     let cut = Arc::new(AtomicBool::new(false));
     let builder = Manager::builder(without_leases(&bench, &cut)).name("a").leader_election(uneven());
@@ -293,9 +293,9 @@ async fn a_task_that_fails_before_the_lease_is_lost_ends_the_manager() {
     assert_eq!(ended.expect("it ends").expect_err("failed").to_string(), "task \"bad\": scripted");
 }
 
-/// What somebody began in one term and kept is no use in the next: another may have led in between.
+/// What was begun in one term and kept is no use in the next: another may have led in between.
 #[tokio::test(start_paused = true)]
-async fn the_client_of_one_term_does_not_write_in_the_next() {
+async fn clients_of_one_term_do_not_write_in_the_next() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let cut = Arc::new(AtomicBool::new(false));
@@ -342,7 +342,7 @@ async fn the_client_of_one_term_does_not_write_in_the_next() {
 
 /// A worker in blocking code hears nothing of the loss. The next term begins when it is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_term_begins_when_the_workers_of_the_last_one_are_gone() {
+async fn a_term_begins_after_the_last_ones_workers() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let (log, cut) = (Log::default(), Arc::new(AtomicBool::new(false)));
@@ -418,7 +418,7 @@ async fn a_leader_that_was_stopped_and_wakes_up_writes_nothing() {
     assert!(causes.iter().any(|text| text.contains(&FenceClosed.to_string())), "{causes:?}");
     elector.acquire().await;
     client.create(&map("leading")).await.expect("leading");
-    // Nobody renews: as if the process had been stopped. No timer has to fire for the fence to hold.
+    // Nothing is renewed: as if the process had been stopped. No timer has to fire for the fence to hold.
     wait_for("the lease runs out", async || !fence.is_open()).await;
     client.create(&map("late")).await.expect_err("the lease may be another's");
     assert!(client.live().get::<ConfigMap>(&ObjectKey::new("default", "late")).await.expect("reads pass").is_none());

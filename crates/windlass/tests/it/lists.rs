@@ -103,7 +103,7 @@ async fn a_cached_list_selects_what_the_server_selects() {
 }
 
 #[tokio::test]
-async fn fields_that_servers_do_not_know_are_selected_by_in_the_cache() {
+async fn unknown_fields_are_selected_in_the_cache() {
     let bench = Bench::start().await;
     let client = bench.client();
     let mut thor = pet("thor");

@@ -239,7 +239,7 @@ async fn things_start_in_order_and_stop_in_reverse() {
     });
     manager.add(Controller::<Pet>::new("all").needs_leader(false).complete_keyed(of_everybody)).expect("added");
     let seen = log.clone();
-    // The leader's alone: nobody else has its kind listed.
+    // The leader's alone: no other replica has its kind listed.
     let of_leader = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let seen = seen.clone();
         async move {
@@ -281,7 +281,7 @@ async fn things_start_in_order_and_stop_in_reverse() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_does_not_stop_in_time_gives_the_lease_back() {
+async fn a_leader_that_stops_late_gives_the_lease_back() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let log: Log<&str> = Log::default();
@@ -501,7 +501,7 @@ async fn what_does_not_stop_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_does_not_wait_for_ever_for_what_does_not_end() {
+async fn failures_do_not_wait_for_ever_for_tasks() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let election = LeaderElection::new("it");

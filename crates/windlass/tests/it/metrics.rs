@@ -215,7 +215,7 @@ async fn work_that_is_not_finished_is_shown_while_it_lasts() {
     assert_shows(&registry, &[r#"controller_runtime_active_workers{controller="pet"} 0"#]);
 }
 
-/// Pets as somebody sees them who has not heard of the last version of the kind.
+/// Pets as a program sees them that has not heard of the last version of the kind.
 mod strict {
     use kube::CustomResource;
     use schemars::JsonSchema;

@@ -53,7 +53,7 @@ pub fn map(namespace: &str, name: &str) -> ConfigMap {
 }
 
 #[tokio::test]
-async fn a_write_of_one_kind_is_not_seen_in_another_of_the_same_type() {
+async fn writes_are_not_seen_in_other_kinds_of_their_type() {
     let bench = Bench::start().await;
     let (client, silence) = silenced(&bench);
     let maps = client.dynamic(&kind("ConfigMap"));
@@ -144,7 +144,7 @@ async fn a_read_looks_in_every_scope_that_covers_the_object() {
 }
 
 #[tokio::test]
-async fn a_write_is_seen_in_a_scope_of_fields_that_it_is_part_of() {
+async fn writes_are_seen_in_matching_field_scopes() {
     let bench = Bench::start().await;
     let (client, silence) = silenced(&bench);
     let scope = Scope::default().fields("type=example.com/chip,metadata.name!=hidden");
@@ -258,7 +258,7 @@ async fn a_write_is_seen_in_every_version_of_its_kind() {
 
 /// The read that would tell how a write looks in the other version fails.
 #[tokio::test]
-async fn a_version_that_cannot_be_told_is_read_live_and_never_older() {
+async fn unknown_versions_are_read_live() {
     let bench = Bench::start().await;
     let (broken, is_broken) = watch::channel(false);
     let kube = through(&bench, move |request, service| {
@@ -362,7 +362,7 @@ async fn writes_answered_after_own_deletion_restore_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_made_and_deleted_during_a_list_is_never_seen_again() {
+async fn objects_deleted_during_a_list_stay_gone() {
     let bench = Bench::start().await;
     let (client, allow, waiting) = delayed(&bench, |request| {
         request.method() == http::Method::GET && request.uri().query().is_some_and(|query| query.contains("limit=500"))

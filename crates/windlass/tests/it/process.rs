@@ -90,7 +90,7 @@ impl Process {
     }
 }
 
-/// A log that nobody reads: errors wait for ever.
+/// A log that is not read: errors wait for ever.
 struct Mute;
 
 impl tracing::Subscriber for Mute {

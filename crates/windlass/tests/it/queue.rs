@@ -116,7 +116,7 @@ async fn periodic_reconciles_come_after_current_events() {
 
 /// What was asked for again at once was once reconciled without end, as fast as it went.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_asked_for_again_at_once_waits_longer_each_time() {
+async fn immediate_requeues_wait_longer_each_time() {
     let bench = Bench::start().await;
     let log: Log<(String, Instant, u32)> = Log::default();
     let seen = log.clone();

@@ -1,4 +1,4 @@
-//! Watches that are narrowed to a part of a kind leave nobody else's reads incomplete.
+//! Watches that are narrowed to a part of a kind leave no other reads incomplete.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -54,7 +54,7 @@ fn counted(bench: &Bench) -> (CachedClient, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn what_a_narrowed_cache_does_not_hold_is_read_from_the_server() {
+async fn reads_outside_a_narrowed_cache_go_to_the_server() {
     let bench = Bench::start().await;
     let secrets: Api<Secret> = Api::namespaced(bench.kube.clone(), "default");
     for object in [secret("plain", &[]), secret("ours", &["a"])] {
@@ -156,9 +156,9 @@ async fn one_controllers_narrowed_watch_hides_nothing_from_another() {
     running.stop().await.expect("stopped");
 }
 
-/// What has left the part of its kind that a controller looks after is gone for it, and for nobody else.
+/// What has left the part of its kind that a controller looks after is gone for it, and for no other.
 #[tokio::test(start_paused = true)]
-async fn a_controller_sees_of_its_own_kind_what_it_looks_after() {
+async fn a_controller_sees_only_its_part_of_its_kind() {
     let bench = Bench::start().await;
     let secrets: Api<Secret> = Api::namespaced(bench.kube.clone(), "default");
     for object in [secret("stays", &["a"]), secret("leaves", &["a"]), secret("plain", &[])] {
@@ -189,7 +189,7 @@ async fn a_controller_sees_of_its_own_kind_what_it_looks_after() {
 /// With the rules that its controllers yield, an operator of one namespace reads what it does not watch
 /// there, and is told what is missing where it may not look.
 #[tokio::test(start_paused = true)]
-async fn reading_past_a_scope_needs_no_more_than_the_scope_did() {
+async fn reading_past_a_scope_needs_no_further_permission() {
     let bench = Bench::start().await;
     with_namespaces(&bench).await;
     let user = User { name: "operator".into(), groups: vec!["system:authenticated".into()], ..User::anonymous() };
@@ -211,7 +211,7 @@ async fn reading_past_a_scope_needs_no_more_than_the_scope_did() {
                 assert_eq!(keys(&gone), [ObjectKey::new("a", "child")]);
                 assert!(ctx.get::<Secret>(&ObjectKey::new("a", "child")).await?.is_none());
                 seen.push(ctx.list::<Secret>().await.expect_err("not allowed").to_string());
-                // What failed for one reader is in nobody else's way.
+                // What failed for one reader is in no other's way.
                 assert!(ctx.get::<Secret>(&ObjectKey::new("a", "child")).await?.is_none());
                 assert!(ctx.children(&owner).kind::<Secret>().prune().await?.is_empty());
                 seen.push("done".to_owned());
@@ -279,7 +279,7 @@ async fn a_child_that_another_controls_by_now_is_not_pruned() {
     assert!(matches!(cluster_scoped, Err(ChildError::Owner(OwnerError::NoNamespace { .. }))));
     wait_for("the watch", async || lister.owned_by(&first).len() == 3).await;
     silence.send_replace(true);
-    // Somebody else's doing, of which the cache does not hear.
+    // Another client's doing, of which the cache does not hear.
     let secrets: Api<Secret> = Api::namespaced(bench.kube.clone(), "default");
     let mut adopted = secrets.get("adopted").await.expect("there");
     owner::remove(&mut adopted, &first);
@@ -301,7 +301,7 @@ async fn a_child_that_another_controls_by_now_is_not_pruned() {
 
 /// Two types may stand for one kind: what is wanted as one is not pruned as the other.
 #[tokio::test]
-async fn a_child_that_is_wanted_as_another_type_is_not_pruned() {
+async fn children_wanted_as_another_type_are_not_pruned() {
     let bench = Bench::start().await;
     let client = bench.client();
     let owner = client.create(&map("default", "owner")).await.expect("created");

@@ -193,7 +193,7 @@ async fn replicas_with_different_shard_counts_share_no_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_the_number_of_shards_is_seen_by_who_takes_one() {
+async fn a_new_number_of_shards_is_seen_when_taking_one() {
     let bench = with_pets().await;
     let watchman = Watchman::default();
     let (client, tried) = slow_to_take(&bench);
@@ -206,7 +206,7 @@ async fn a_change_of_the_number_of_shards_is_seen_by_who_takes_one() {
         tried.entries().iter().filter(|tried| **tried == "give back").count() == 12
     })
     .await;
-    // Nobody holds shards by the other number, so it is changed again.
+    // No replica holds shards by the other number, so it is changed again.
     watchman.shared_by(&["z"]).await;
     slow.stop().await.expect("stopped");
 }
@@ -301,7 +301,7 @@ async fn leases_that_are_deleted_by_hand_are_still_their_holders() {
     watchman.shared_by(&["a", "b"]).await;
     let api: Api<Lease> = Api::namespaced(bench.kube.clone(), "default");
     for _ in 0..5 {
-        // Nobody can know of a lease that is deleted before it was seen.
+        // No replica can know of a lease that is deleted before it was seen.
         let shared = tokio::time::Instant::now();
         wait_for("all have looked", async || shared.elapsed() > Duration::from_millis(500)).await;
         for lease in leases(&bench).await {

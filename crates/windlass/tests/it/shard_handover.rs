@@ -1,4 +1,4 @@
-//! Sharded controllers: what is deleted while its shard changes hands is seen to by whoever takes it.
+//! Sharded controllers: what is deleted while its shard changes hands is seen to by the next holder.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -103,7 +103,7 @@ async fn delete(bench: &Bench, kind: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_deleted_while_its_shard_is_drained_is_not_forgotten() {
+async fn deletions_during_a_drain_are_not_forgotten() {
     let bench = Bench::start().await;
     create(&bench, "busy").await;
     create(&bench, "idle").await;
@@ -236,7 +236,7 @@ fn unable_to_list(bench: &Bench, hangs: &watch::Receiver<bool>) -> kube::Client 
     kube::Client::new(service, "default")
 }
 
-/// Shards run out while their gone pets, deleted so long ago that nobody remembers it, come up again
+/// Shards run out while their gone pets, deleted so long ago that no replica remembers it, come up again
 /// and again, of shards that are drained by then or not.
 async fn gone_pets_are_found_after_shards_ran_out(drains: bool) {
     let bench = Bench::start().await;

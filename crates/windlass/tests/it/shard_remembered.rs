@@ -1,4 +1,4 @@
-//! Sharded controllers: what one replica remembers reaches whoever takes the shard, though that one
+//! Sharded controllers: what one replica remembers reaches the next holder of the shard, though that one
 //! has never heard of it.
 
 use std::collections::HashSet;
@@ -197,6 +197,6 @@ async fn keys_of_expired_shards_reach_the_next_replica() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_of_shards_that_ran_out_are_left_by_a_replica_that_stops() {
+async fn a_stopping_replica_leaves_keys_of_expired_shards() {
     shards_run_out(true).await;
 }

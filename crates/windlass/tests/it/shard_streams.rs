@@ -1,5 +1,5 @@
-//! Sharded controllers whose keys come from outside the cluster: those that come while nobody holds
-//! their shard are reconciled by whoever takes it.
+//! Sharded controllers whose keys come from outside the cluster: those that come while no replica holds
+//! their shard are reconciled by the next holder.
 
 use std::time::Duration;
 

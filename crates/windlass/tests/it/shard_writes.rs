@@ -83,7 +83,7 @@ async fn shards_taken_before_a_write_hangs_are_worked_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_cannot_be_written_costs_its_own_shard_only() {
+async fn an_unwritable_lease_costs_its_own_shard_only() {
     let bench = with_pets().await;
     let stuck = Arc::new(AtomicBool::new(false));
     let switch = Arc::clone(&stuck);

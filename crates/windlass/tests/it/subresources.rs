@@ -46,7 +46,7 @@ async fn running(client: &CachedClient, name: &str, node: Option<&str>) -> Pod {
 }
 
 #[tokio::test]
-async fn a_scale_is_read_and_set_and_seen_in_the_cache() {
+async fn scales_are_read_set_and_seen_in_the_cache() {
     let bench = Bench::start().await;
     let (client, silence) = silenced(&bench);
     deployment(&client, "web").await;
@@ -126,7 +126,7 @@ async fn an_eviction_that_a_budget_refuses_is_told_apart() {
 }
 
 #[tokio::test]
-async fn an_evicted_pod_that_is_gone_is_gone_from_the_cache() {
+async fn an_evicted_pod_leaves_the_cache() {
     let bench = Bench::start().await;
     let (client, silence) = silenced(&bench);
     running(&client, "free", None).await;
@@ -145,7 +145,7 @@ async fn an_evicted_pod_that_is_gone_is_gone_from_the_cache() {
 }
 
 #[tokio::test]
-async fn a_token_is_for_its_audience_and_bound_to_its_object() {
+async fn tokens_have_an_audience_and_a_bound_object() {
     let bench = Bench::start().await;
     let client = bench.client();
     let named = |name: &str| json!({"metadata": {"namespace": "default", "name": name}});

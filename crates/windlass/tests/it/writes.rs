@@ -120,7 +120,7 @@ async fn a_draft_of_both_parts_keeps_conditions_written_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_draft_does_not_undo_what_another_added_to_a_list() {
+async fn drafts_keep_what_others_added_to_lists() {
     let bench = Bench::start().await;
     let client = bench.client();
     let thor = Arc::new(client.create(&pet("thor")).await.expect("created"));
@@ -262,7 +262,7 @@ async fn a_draft_keeps_what_it_does_not_know_in_lists() {
         draft.spec.template.spec.containers[0].image = image.into();
         let added = KnownContainer { name: image.into(), image: image.into() };
         draft.spec.template.spec.containers.push(added);
-        // The second meets a conflict, with nobody who is in its way.
+        // The second meets a conflict, with no other writer in its way.
         if image == "three" {
             let label = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
             client.patch::<Deployment>(&key, &label).await.expect("patched");
@@ -334,7 +334,7 @@ async fn drafts_continue_after_a_refused_status() {
     draft.status.get_or_insert_default().id = Some("7".into());
     draft.commit(&client).await.expect_err("the status is refused");
     assert_eq!((draft.base().spec.tricks.len(), draft.base().status.is_some()), (1, false));
-    // What is patched is not sent again, what is not yet patched is not lost, and others are in nobody's way.
+    // What is patched is not sent again, what is not yet patched is not lost, and other writers are not disturbed.
     let seen = Patch::Merge(json!({"spec": {"name": "odin"}, "metadata": {"labels": {"seen": "yes"}}}));
     client.patch::<Pet>(&ObjectKey::new("default", "thor"), &seen).await.expect("patched");
     draft.commit(&client).await.expect_err("the status is still refused");
@@ -397,7 +397,7 @@ async fn applying_what_the_server_completes_writes_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_is_updated_alone_and_only_if_nobody_was_faster() {
+async fn status_updates_are_separate_and_optimistic() {
     let bench = Bench::start().await;
     let client = bench.client();
     let mut thor = client.create(&pet("thor")).await.expect("created");
@@ -491,7 +491,7 @@ async fn events_are_written_and_become_a_series() {
 /// client-go's numbers, as far as a server sees them: of many different notes the first nine are told
 /// one by one, all others as one event with a count; and an object has 25 events at once.
 #[tokio::test(start_paused = true)]
-async fn both_event_apis_combine_what_is_alike_and_bound_the_rest() {
+async fn both_event_apis_combine_and_limit_events() {
     for api in [EventApi::EventsV1, EventApi::CoreV1] {
         let bench = Bench::start().await;
         let thor: Pet = bench.create(&pet("thor")).await;
@@ -588,7 +588,7 @@ async fn an_object_without_its_namespace_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_is_no_more_than_a_part_of_the_path() {
+async fn a_name_is_a_single_segment_of_the_path() {
     let bench = Bench::start().await;
     let client = bench.client();
     client.create(&pet("victim")).await.expect("created");

@@ -97,7 +97,7 @@ fn what_another_owns_under_another_name_stays() {
     host.apply("m1", &json!({"host": "x", "extra": "e"}), false).unwrap();
     host.at("e.com/v2").apply("m2", &json!({"hostname": "x"}), false).unwrap();
     assert_eq!(host.at("e.com/v1").apply("m1", &json!({"extra": "e"}), false).unwrap()["host"], "x");
-    // ... until nobody does.
+    // ... until no manager does.
     let spec = host.at("e.com/v2").apply("m2", &json!({}), false).unwrap();
     assert_eq!(spec, json!({"extra": "e"}));
     assert_eq!(host.owners()[0], ("m1".to_owned(), json!({"f:extra": {}})));

@@ -200,7 +200,7 @@ fn undeploy_removes_what_the_operator_has_made() {
         assert!(said.lines().any(|said| said == line), "no {line:?} in {said}");
     }
 
-    // A Secret of cert-manager's and a Lease that somebody else holds stay.
+    // A Secret of cert-manager's and a Lease of another holder stay.
     stage.succeeds("deploy --skip-build --no-wait");
     stage.write(
         "made.yaml",

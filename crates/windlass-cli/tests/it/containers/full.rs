@@ -51,7 +51,7 @@ impl Drop for Small {
 }
 
 #[test]
-fn a_full_disk_stops_nobody_else() {
+fn a_full_disk_stops_no_other_pod() {
     let Some(mut cluster) = Containers::start() else { return };
     cluster.running = None;
     cluster.sandbox.succeeds("down --purge");

@@ -94,7 +94,7 @@ fn finds_nothing(machine: &Machine) {
     let said =
         in_pod("busybox mount -t cgroup2 none /hush && echo mounted; busybox chroot /proc/1/root busybox ls /clusters");
     assert!(!said.contains("mounted"), "{said}");
-    // A Secret is in memory, and nobody but its owner reads it.
+    // A Secret is in memory, and only its owner reads it.
     let secret = in_pod("busybox stat -L -c %a:%u /hush/key; busybox grep ' /hush ' /proc/mounts");
     assert!(secret.starts_with("400:0\n") && secret.contains("tmpfs") && secret.contains("ro,"), "{secret}");
     let account = "--as=system:serviceaccount:default:default";

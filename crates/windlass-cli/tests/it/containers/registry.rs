@@ -26,7 +26,7 @@ const USERS: &str = "me:$2a$05$JarN940HwnFiGJpqcUf3tOv5FWzLUMVhjPyJEoZfNEU3m0FA9
 
 impl Registry {
     fn start(sandbox: &Sandbox) -> Option<Self> {
-        // A port that is free now; somebody else may take it before the registry does, and then the test is repeated.
+        // A port that is free now; another process may take it before the registry does, and then the test is repeated.
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         std::fs::write(sandbox.path("users"), USERS).unwrap();
         let config = format!(

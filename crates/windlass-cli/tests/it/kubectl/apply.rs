@@ -8,7 +8,7 @@ fn apply_creates_configures_and_leaves_alone() {
     assert_eq!(k.feed("apply -f -", &deployment(2, "nginx:1")), "deployment.apps/web created\n");
     assert_eq!(k.feed("apply -f -", &deployment(2, "nginx:1")), "deployment.apps/web unchanged\n");
     let revision = k.field("deploy/web", ".metadata.resourceVersion");
-    // What somebody else adds stays, what is applied wins, what is no longer applied goes.
+    // What another manager adds stays, what is applied wins, what is no longer applied goes.
     k.run("label deployment web other=stays");
     k.run("scale deployment web --replicas=9");
     let relabelled = deployment(3, "nginx:2").replacen("labels: {app: web}", "labels: {tier: web}", 1);

@@ -64,7 +64,7 @@ fn fraction(set: &ReplicaSet, deployment: &Deployment) -> i32 {
     }
     let noted = annotations::max_replicas(set).filter(|max| *max != 0);
     let current = || deployment.status.as_ref().and_then(|status| status.replicas).filter(|count| *count != 0);
-    // Somebody has tampered with the annotation and there are no pods: no base for a share.
+    // The annotation has been tampered with and there are no pods: no base for a share.
     let Some(before) = noted.or_else(current) else { return 0 };
     let share = f64::from(size(set)) * f64::from(wanted + max_surge(deployment)) / f64::from(before);
     share.round() as i32 - size(set)

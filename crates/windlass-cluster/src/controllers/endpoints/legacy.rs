@@ -27,7 +27,7 @@ const LAST_CHANGE: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 const FULL: usize = 1000;
 
 pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
-    // Endpoints that somebody else wrote are theirs, with a service or without. Those of this controller that outlived
+    // Endpoints that users wrote are theirs, with a service or without. Those of this controller that outlived
     // their service are found at the start, and all come back when they are deleted.
     let left_over = predicate::object(is_own).and(predicate::change(|_, _| false));
     manager.add(

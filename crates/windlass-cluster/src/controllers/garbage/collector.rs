@@ -19,7 +19,7 @@ use crate::controllers::discovery::{discover, is_absent};
 use crate::controllers::inventory::{Kinds, is_watched};
 use crate::controllers::metadata::Metadata;
 
-/// How often a write is tried again at once when somebody else wrote first.
+/// How often a write is tried again at once when another client wrote first.
 const CONFLICTS: usize = 5;
 /// Kinds listed at the same time.
 const LISTS: usize = 16;

@@ -2,7 +2,7 @@
 //!
 //! The graph is pure. It is told what was observed and answers with [`Effects`]: objects whose
 //! deletion should be attempted, objects whose dependents should be orphaned, references to report.
-//! Objects are known by uid. An owner that nobody has observed yet is a *virtual* node, made of what
+//! Objects are known by uid. An owner that has not been observed yet is a *virtual* node, made of what
 //! its dependents say about it, until it is observed or found [absent](Graph::absent). An owner whose kind is no longer
 //! watched becomes one again, so that its dependents are neither forgotten nor taken for orphans.
 //!

@@ -30,7 +30,7 @@ fn the_data_of_a_revision_restores_its_template() {
 }
 
 #[test]
-fn an_old_template_gets_its_revision_back_under_a_new_number() {
+fn an_old_template_gets_a_new_revision_number() {
     let known = [revision("a", 1, "i:1"), revision("b", 2, "i:2")];
     for (known, image, expected) in [
         (&known[..0], "i:1", Choice::Create(1)),

@@ -46,7 +46,7 @@ pub(in crate::controllers) fn sort_for_deletion(pods: &mut [Arc<Pod>]) {
 }
 
 /// Where a pod stands in the order of deletion. The fields are in the order in which they decide; the lesser goes
-/// first. `Age` is a measure of how long ago something was: the greater, the longer. A time that nobody has set counts
+/// first. `Age` is a measure of how long ago something was: the greater, the longer. A time that is not set counts
 /// as younger than every other.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place<Age> {

@@ -52,7 +52,7 @@ fn the_least_useful_pods_go_first() {
 }
 
 #[test]
-fn a_pod_is_available_after_it_has_been_ready_for_a_while() {
+fn pods_are_available_after_being_ready_for_a_while() {
     let at = |time: &str| time.parse::<Timestamp>().unwrap();
     let pod = pod("p", &json!({"status": {"conditions": ready("2026-01-01T00:00:00Z")}}));
     assert!(is_available(&pod, 0, at("2026-01-01T00:00:00Z")));

@@ -549,7 +549,7 @@ fn columns_subresources_and_selectable_fields() {
 }
 
 #[test]
-fn a_root_that_its_status_would_lose_is_shown_as_go_has_it() {
+fn a_root_without_status_is_shown_as_go_has_it() {
     let mut crd = crd(json!({}));
     let version = &mut crd["spec"]["versions"][0];
     version["subresources"] = json!({"status": {}});

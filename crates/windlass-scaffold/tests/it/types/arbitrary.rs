@@ -23,7 +23,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A name as people choose them, or as nobody does.
+/// A name as people choose them, or as they do not.
 fn name() -> impl Strategy<Value = String> {
     const KNOWN: &[&str] =
         &["type", "spec", "status", "items", "self", "fooBar", "foo_bar", "clusterIPs", "Option", "", "*", "1x"];

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Map as JsonMap, Value};
 
-use super::programs::{Compiled, Input, OutOfBudget, Round};
-use super::{BUDGET, Bound, Change, Policy, View, params};
+use super::{View, params};
 use crate::admission::dispatch;
 use crate::admission::request::{GroupVersionKind, Request};
+use crate::admission_config::{BUDGET, Bound, Change, Compiled, Input, OutOfBudget, Policy, Round};
 use crate::catalog::Served;
 use crate::cel::value::{Made, Value as CelValue};
 use crate::codec::base64;
@@ -65,7 +65,7 @@ impl Mutation {
                     let id = format!("{}/{}/{index}", policy.name, binding.name);
                     let view = View::new(request, &served, Some(object), old).await?;
                     let long = view.is_long(policy, &params);
-                    // Only who had a turn may have another one.
+                    // Only a policy that had a turn may have another one.
                     let may_change = !again || (policy.reinvoked && self.asked.contains(&id));
                     let turn = Turn { request: Arc::clone(request), policy: Arc::clone(policy), view, params };
                     let (turn, found) =
@@ -101,7 +101,7 @@ struct Turn {
 enum Outcome {
     /// It has nothing to say.
     Passed,
-    /// Nobody can tell whether it has.
+    /// It is not known whether it has.
     Failed(String),
     /// It changed the object; what went wrong on the way.
     Changed(Vec<String>),

@@ -5,12 +5,13 @@ use serde_json::json;
 
 use super::validating::{Denial, decide};
 use super::*;
-use crate::registry::strategy::ExpressionKind;
+use crate::admission_config::problems;
+use windlass_kinds::strategy::{Expression, ExpressionKind};
 
 /// What a policy with this spec refuses about a ConfigMap.
 fn run(spec: &Value, object: &Value, old: &Value, params: &Value) -> Vec<Denial> {
     let policy = Policy::new(&json!({"metadata": {"name": "p"}, "spec": spec}), false);
-    let subject = Subject { user: crate::authn::User::admin(), policy: Arc::default() };
+    let subject = Subject { user: crate::user::User::admin(), policy: Arc::default() };
     let request = json!({"operation": "CREATE", "name": "x", "namespace": "n", "userInfo": {"username": "alice"}});
     let namespace = json!({"metadata": {"name": "n", "labels": {"team": "blue"}}});
     let input = Input {

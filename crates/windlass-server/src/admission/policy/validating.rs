@@ -5,9 +5,9 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::programs::{Input, OutOfBudget, Round};
-use super::{BUDGET, Binding, Bound, Policy, View, params};
+use super::{View, params};
 use crate::admission::request::Request;
+use crate::admission_config::{BUDGET, Binding, Bound, Input, OutOfBudget, Policy, Round};
 use crate::audit;
 use crate::cel::value::Value as CelValue;
 use crate::status::{Cause, Status};

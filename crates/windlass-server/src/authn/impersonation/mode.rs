@@ -6,17 +6,18 @@
 
 use super::{Wanted, service_account};
 use crate::api::Api;
-use crate::authn::{MASTERS, NODE_NAME, User};
-use crate::authz::{self, Attributes, ResourceTarget, Target};
+use crate::attributes::{Attributes, ResourceTarget, Target};
+use crate::authz;
 use crate::field::{FieldErrors, Path, quote};
 use crate::status::Status;
+use crate::user::{MASTERS, NODE_NAME, User};
 use crate::validation::values::domain_prefixed_path;
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 /// From so many names on, the right to use any name is looked for first.
 const MANY: usize = 4;
 
-/// A way to be allowed to act as somebody.
+/// A way to be allowed to act as another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// As the node that the service account's pod runs on.

@@ -221,13 +221,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn seats_are_never_exceeded_and_nobody_is_forgotten(steps in steps()) {
+    fn seats_are_never_exceeded_and_no_request_is_forgotten(steps in steps()) {
         let mut set = set(QUEUES, 6);
         let mut now = 0;
         let mut running: Vec<Ticket> = Vec::new();
         let mut waiting: BTreeMap<u32, WaitingId> = BTreeMap::new();
         let mut payload = 0;
-        // A limit that was lowered, or a request that was alone, may be exceeded until somebody leaves.
+        // A limit that was lowered, or a request that was alone, may be exceeded until a request leaves.
         let mut excused = 0;
         for step in steps {
             match step {

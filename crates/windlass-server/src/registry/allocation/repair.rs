@@ -1,6 +1,6 @@
 //! What Services hold is made what they say: at the start of the server, and whenever an IPAddress is deleted.
 //!
-//! A Service and its claims are written together, so there is nothing to repair unless somebody deletes an IPAddress or
+//! A Service and its claims are written together, so there is nothing to repair unless a client deletes an IPAddress or
 //! writes one by hand, or an older version wrote the data. Mirrors upstream's
 //! `pkg/registry/core/service/ipallocator/controller/repairip.go` and `.../portallocator/controller/repair.go`.
 
@@ -31,7 +31,7 @@ pub(crate) async fn at_start(api: &Api) -> Result<Revision, StoreError> {
     for write in plan(api, &services, &addresses, &ports) {
         let (Write::Put { key, .. } | Write::Delete { key, .. }) = &write;
         tracing::warn!(key = %String::from_utf8_lossy(key), "the claim of a service is repaired");
-        // One by one: a conflict means that somebody else has repaired this one.
+        // One by one: a conflict means that this one was repaired already.
         api.store.txn(vec![write]).await?;
     }
     Ok(revision)
@@ -65,7 +65,7 @@ fn plan(api: &Api, services: &[Entry], addresses: &[Entry], ports: &[Entry]) -> 
     writes
 }
 
-/// Whether an IPAddress is one of those that Services hold, rather than somebody else's.
+/// Whether an IPAddress is one of those that Services hold, rather than a user's.
 fn is_allocated(address: &[u8]) -> bool {
     peek::label(address, "ipaddress.kubernetes.io/managed-by").as_deref() == Some("ipallocator.k8s.io")
 }
@@ -109,7 +109,7 @@ fn parent(address: &[u8]) -> Option<(String, String)> {
     (text("resource")? == "services").then_some((text("namespace")?, text("name")?))
 }
 
-/// Puts back what Services hold and somebody deletes, until the store is gone.
+/// Puts back what Services hold and a client deletes, until the store is gone.
 pub(crate) async fn follow(api: Arc<Api>, since: Revision) {
     // Ends only when the store does.
     if let Err(error) = put_back(&api, since).await {

@@ -120,7 +120,7 @@ impl<R: AsyncRead + Unpin> Reading<R> {
                 if !fin {
                     self.inboxes.insert(id, sender);
                 }
-                // Nobody takes it if the session is about to end.
+                // It is not taken if the session is about to end.
                 let _ = self.opened.send(Stream { id, headers, inbox }).await;
             }
             Event::Data { id, bytes, fin } => {
@@ -131,7 +131,7 @@ impl<R: AsyncRead + Unpin> Reading<R> {
                     }
                     return;
                 };
-                // What nobody reads is dropped; the rest of the connection goes on.
+                // What is not read is dropped; the rest of the connection goes on.
                 let is_read = bytes.is_empty() || inbox.send(bytes).await.is_ok();
                 if fin || !is_read {
                     self.inboxes.remove(&id);

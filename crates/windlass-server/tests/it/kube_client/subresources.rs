@@ -76,7 +76,7 @@ async fn pods_are_evicted() {
 }
 
 #[tokio::test]
-async fn a_pod_is_bound_to_a_node_and_then_goes_in_its_own_time() {
+async fn bound_pods_are_deleted_gracefully() {
     everywhere(async |client: Client| {
         let nodes: Api<Node> = Api::all(client.clone());
         let node = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();

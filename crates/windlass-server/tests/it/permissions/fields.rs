@@ -66,7 +66,7 @@ async fn a_policy_reads_only_what_its_writer_may_read() {
             assert!(answer.message().ends_with(why), "{}", answer.body);
             checker.answers(&[&write, enough], ask(), 201).await;
         }
-        // Nobody knows what a binding without a policy is going to read.
+        // It is not known what a binding without a policy is going to read.
         let ask = || Ask::post(&path, binding(kind, "early", "later", json!({"name": "one", "namespace": "default"})));
         let answer = checker.answers(&[&write, "get secrets"], ask(), 422).await;
         assert!(answer.message().contains("unable to get policy later to determine"), "{}", answer.body);

@@ -78,7 +78,7 @@ async fn constrained_impersonation_is_for_single_verbs_and_resources() {
     let one = format!("{CONFIG_MAPS}/one");
     checker.answers(&[as_jane, to_list], Ask::get(&one).with(&jane), 403).await;
     checker.answers(&[as_jane, "impersonate-on:user-info:get configmaps:one"], Ask::get(&one).with(&jane), 404).await;
-    // Nobody becomes a master this way.
+    // No user becomes a master this way.
     let masters = [("impersonate-user", "jane"), ("impersonate-group", "system:masters")];
     let all = [as_jane, to_list, "impersonate:user-info groups.authentication.k8s.io"];
     let why = "groups.authentication.k8s.io \"system:masters\" is forbidden: User \"USER\" cannot impersonate:user-info \

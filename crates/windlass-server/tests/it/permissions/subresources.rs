@@ -59,7 +59,7 @@ async fn actions_on_pods_take_the_right_to_create_the_action() {
 }
 
 #[tokio::test]
-async fn a_stream_takes_the_right_to_create_it_whatever_the_method() {
+async fn streams_need_the_right_to_create_them() {
     let mut checker = Checker::start().await;
     create(&checker.server, PODS, &pod("p")).await;
     for subresource in ["exec", "attach", "portforward"] {

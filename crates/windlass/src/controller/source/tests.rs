@@ -34,7 +34,7 @@ fn owner<K: Object<DynamicType = ()>>(pod: &Pod) -> Option<String> {
 }
 
 #[test]
-fn the_owner_is_found_by_group_and_kind_whatever_the_version() {
+fn owners_are_found_by_group_and_kind() {
     let pod = owned_by("apps/v1beta2", "ReplicaSet", true);
     assert_eq!(owner::<ReplicaSet>(&pod).as_deref(), Some("default/parent"));
     assert_eq!(owner::<Deployment>(&pod), None);

@@ -47,7 +47,7 @@ fn resumes_from_the_last_object_or_bookmark() {
 }
 
 #[test]
-fn falls_back_to_pages_at_once_when_streaming_is_not_supported() {
+fn unsupported_streaming_falls_back_to_pages_at_once() {
     let mut machine = Machine::new();
     assert_eq!(machine.step(), Step::StreamList);
     machine.failed(Failure::Unsupported, SHORT, 0.0);
@@ -59,7 +59,7 @@ fn falls_back_to_pages_at_once_when_streaming_is_not_supported() {
 }
 
 #[test]
-fn after_an_expired_page_the_list_is_fetched_in_one_piece() {
+fn after_an_expired_page_the_list_comes_whole() {
     let mut machine = Machine::new();
     machine.failed(Failure::Unsupported, SHORT, 0.0);
     machine.page("", Some("next".into()));
@@ -169,7 +169,7 @@ fn a_stream_cut_twice_before_its_end_turns_to_pages() {
 }
 
 #[test]
-fn a_stream_without_an_end_of_the_initial_state_turns_to_pages() {
+fn a_stream_without_a_bookmark_turns_to_pages() {
     let mut machine = Machine::new();
     machine.opened();
     machine.signal(&object("1"));

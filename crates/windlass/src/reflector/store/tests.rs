@@ -123,7 +123,7 @@ fn indexes_follow_changes() {
 }
 
 #[test]
-fn a_read_never_shows_an_object_older_than_the_own_write() {
+fn reads_are_never_older_than_own_writes() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.note_write(Arc::new(object("a", "1", 8)), true);
     assert_eq!(version(&store, "a"), Some(8));
@@ -137,7 +137,7 @@ fn a_read_never_shows_an_object_older_than_the_own_write() {
 }
 
 #[test]
-fn a_late_note_of_a_write_does_not_bring_back_what_is_gone() {
+fn a_late_note_does_not_bring_back_deleted_objects() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.upsert(object("a", "1", 6).into(), false);
     store.remove(&key("a"), None, "7");
@@ -155,7 +155,7 @@ fn a_bookmark_past_the_write_settles_it() {
 }
 
 #[test]
-fn an_own_deletion_is_seen_at_once_and_a_new_object_after_it() {
+fn own_deletions_and_later_objects_are_seen_at_once() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.note_delete(&key("a"), Some("1"));
     assert!(store.get(&key("a")).is_none());
@@ -171,7 +171,7 @@ fn an_own_deletion_is_seen_at_once_and_a_new_object_after_it() {
 }
 
 #[test]
-fn a_note_of_a_deletion_the_watch_has_shown_is_ignored() {
+fn late_notes_of_deletions_are_ignored() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.remove(&key("a"), None, "6");
     store.upsert(object("a", "2", 7).into(), false);
@@ -185,7 +185,7 @@ fn write_responses_after_own_deletion_restore_nothing() {
     store.note_delete(&key("a"), Some("1"));
     store.note_write(Arc::new(object("a", "1", 6)), true);
     assert!(store.get(&key("a")).is_none());
-    // One of an earlier object of the name, which somebody else has deleted, does neither.
+    // One of an earlier object of the name, which another client has deleted, does neither.
     store.note_write(Arc::new(object("a", "2", 9)), true);
     store.note_delete(&key("a"), None);
     store.note_write(Arc::new(object("a", "0", 8)), true);
@@ -383,7 +383,7 @@ fn objects_changed_in_the_same_version_are_indexed_again() {
 }
 
 #[test]
-fn an_index_that_panics_leaves_the_object_out_of_the_index_only() {
+fn a_panicking_index_only_lacks_the_object() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.add_index(
         "app",

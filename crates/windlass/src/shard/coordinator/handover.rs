@@ -1,6 +1,6 @@
 //! What this replica remembers of shards that others took since.
 //!
-//! Whoever takes a shard may never have heard of what was deleted before. So each replica that
+//! The next holder of a shard may never have heard of what was deleted before. So each replica that
 //! remembers such keys leaves them in its own lease, for the holder to find. It goes on remembering
 //! them for a while, and leaves them again when the shard changes hands meanwhile.
 
@@ -52,7 +52,7 @@ impl Coordinator {
     }
 
     /// The keys to leave by a replica that stops, besides those in the leases of its shards: what it
-    /// still has to tell others, all that it remembers of shards that are nobody's, what it heard of
+    /// still has to tell others, all that it remembers of shards without a holder, what it heard of
     /// since a holder was last heard of, and some more. Whether that is all; what was told before is not.
     pub(super) fn last_bequest(
         &self,
@@ -66,7 +66,7 @@ impl Coordinator {
                 return slot.heard_until(Instant::now());
             };
             let mut keys = slot.heard_until(taken);
-            // Whoever holds it may have crashed since.
+            // Its holder may have crashed since.
             keys.extend(self.last_heard_of_holder(shard).into_iter().flat_map(|heard| slot.heard_since(heard)));
             keys
         });

@@ -139,7 +139,7 @@ impl Leases {
         .boxed()
     }
 
-    /// Writes a lease of whosever as it was read, but for the keys that are left in it.
+    /// Writes a lease of any replica as it was read, but for the keys that are left in it.
     pub(super) fn rewrite(&self, lease: Lease) -> BoxFuture<'static, Result<(), kube::Error>> {
         let (api, name) = (self.api.clone(), lease.metadata.name.clone().unwrap_or_default());
         async move { api.replace(&name, &PostParams::default(), &lease).await.map(drop) }.boxed()
@@ -184,12 +184,12 @@ pub(super) fn is_member(lease: &Lease) -> bool {
     label(lease, ROLE_LABEL) == Some("member")
 }
 
-/// Whether whoever wrote a lease divides the keys into another number of shards.
+/// Whether the writer of a lease divides the keys into another number of shards.
 pub(super) fn is_rival(lease: &Lease, shards: u32) -> bool {
     label(lease, COUNT_LABEL).is_some_and(|count| count != shards.to_string())
 }
 
-/// Who holds a lease.
+/// The holder of a lease.
 pub(super) fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }

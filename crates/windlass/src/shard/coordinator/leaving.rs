@@ -109,7 +109,7 @@ impl Coordinator {
     }
 }
 
-/// The lease of a replica that others are not to count on any more: whoever finds it takes out the keys
+/// The lease of a replica that others are not to count on any more: a replica that finds it takes out the keys
 /// in it, and then deletes it.
 pub(super) fn nobodys(spec: Option<LeaseSpec>) -> LeaseSpec {
     LeaseSpec { holder_identity: Some(String::new()), ..spec.unwrap_or_default() }

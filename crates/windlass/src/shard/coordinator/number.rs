@@ -1,10 +1,10 @@
 //! How many shards there are, when not all replicas think the same.
 //!
 //! The leases of shards of two numbers do not collide, so a lease of the team says which number is in
-//! force. It is changed only while nobody holds a shard by another number, and whoever changed it looks
-//! at the leases again before it takes any. Whoever takes a shard looks at this lease again before it
-//! works, and gives the shard back if it was changed meanwhile. So of one who takes and one who changes
-//! at the same time, one at least sees what the other did.
+//! force. It is changed only while no replica holds a shard by another number, and the replica that changed it looks
+//! at the leases again before it takes any. A replica that takes a shard looks at this lease again before it
+//! works, and gives the shard back if it was changed meanwhile. So when one replica takes a shard while another
+//! changes the number, at least one of them sees what the other did.
 
 use k8s_openapi::api::coordination::v1::Lease;
 

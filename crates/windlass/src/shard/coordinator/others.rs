@@ -31,7 +31,7 @@ pub(super) struct Others {
 
 impl Others {
     /// Whether to leave everything to those who count otherwise. Those who work go on, and others
-    /// may help them; while nobody works, those begin of whom the first joined.
+    /// may help them; while none works, the team of the first that joined begins.
     pub(super) fn must_wait(&self, holds: bool) -> bool {
         let rivals_first = self.rival_joined.as_ref().is_some_and(|rival| {
             // One that has just joined is younger than everybody it finds.
@@ -85,7 +85,7 @@ impl Roster {
             rival_holds: false,
             gone: Vec::new(),
         };
-        // The lease of a shard is deleted by hand only: who holds it works on, and makes it again.
+        // The lease of a shard is deleted by hand only: its holder works on, and makes it again.
         self.seen.retain(|name, seen| {
             let missing = !leases.contains_key(name);
             if missing && !std::mem::replace(&mut seen.missing, true) {
@@ -172,7 +172,7 @@ mod tests {
             roster.look(leases, ("a", shards), None, start + Duration::from_secs(second)).rival_holds
         };
         assert!(held(&leases, 4, 0));
-        assert!(held(&ByName::new(), 4, 16), "whoever holds it makes it again");
+        assert!(held(&ByName::new(), 4, 16), "its holder makes it again");
         assert!(held(&ByName::new(), 4, 30));
         assert!(!held(&ByName::new(), 4, 31));
         assert!(!held(&leases, 8, 32), "one who counts as this one does");

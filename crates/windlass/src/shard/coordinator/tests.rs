@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::lease::Sent;
+use crate::fence::Sent;
 
 /// Notes which shards are to be put in the queue. Keys of things that are gone are in the queue.
 #[derive(Clone, Default)]
@@ -160,7 +160,7 @@ fn names(keys: &[&ObjectKey]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_after_the_wall_clock_was_set_is_too_late() {
+async fn renewals_after_the_wall_clock_was_set_are_late() {
     let (mut coordinator, _, queued) = replica();
     coordinator.settle(vec![take(0), take(1)]);
     coordinator.slots.slot(1).fence.jump();
@@ -172,7 +172,7 @@ async fn a_renewal_after_the_wall_clock_was_set_is_too_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_opens_no_shard_that_was_closed_since_it_was_sent() {
+async fn renewals_do_not_open_shards_closed_since() {
     let (mut coordinator, ..) = replica();
     coordinator.settle(vec![take(0)]);
     coordinator.slots.slot(0).drain();
@@ -188,7 +188,7 @@ async fn a_renewal_opens_no_shard_that_was_closed_since_it_was_sent() {
 /// As of a process that is stopped in the middle of a round: the leases of its shards are as it left
 /// them, but others have put another number of shards in force.
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_has_run_out_is_not_renewed_under_another_number() {
+async fn expired_shards_are_not_renewed_under_another_number() {
     let (mut coordinator, fake, _) = replica();
     coordinator.settle(vec![take(0), take(1)]);
     fake.set([
@@ -209,7 +209,7 @@ async fn a_shard_that_has_run_out_is_not_renewed_under_another_number() {
 /// It is seen that another has a shard in the round in which this replica's time was up: what it had
 /// not done with is news to the other.
 #[tokio::test(start_paused = true)]
-async fn keys_of_a_shard_that_another_took_meanwhile_are_left_to_it() {
+async fn keys_of_a_taken_shard_are_left_to_its_holder() {
     let (mut coordinator, fake, queued) = holding_all().await;
     let key = key_of(0);
     queued.gone.lock().insert(key.clone());
@@ -337,7 +337,7 @@ async fn a_drained_shard_waits_for_its_turn_while_rounds_fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_of_a_shard_that_ran_out_right_before_the_end_are_left() {
+async fn keys_of_a_just_expired_shard_are_left() {
     let (mut coordinator, fake, _) = replica();
     coordinator.settle(vec![take(0), take(1)]);
     tokio::time::advance(Duration::from_secs(11)).await;
@@ -479,7 +479,7 @@ async fn stopping_replicas_hand_over_keys_and_idle_shards() {
     coordinator.round().await.unwrap();
     let holder = |shard| fake.lease(shard).unwrap().0;
     assert_eq!((holder("shard-0"), holder("shard-1")), (String::new(), "a".to_owned()));
-    // What it hears then is for whoever takes the shard.
+    // What it hears then is for the next holder of the shard.
     coordinator.slots.depart(&key_of(0));
     for lease in &mut fake.0.lock().leases {
         if lease["metadata"]["name"] == "it.pet-shard-0" {

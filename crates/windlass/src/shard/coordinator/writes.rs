@@ -11,8 +11,8 @@ use k8s_openapi::jiff::Timestamp;
 use super::Coordinator;
 use super::handover::Bequest;
 use super::leases::{ByName, Written, left_in, with_left};
+use crate::fence::Sent;
 use crate::key::ObjectKey;
-use crate::lease::Sent;
 
 /// Shards whose lease this replica may write: the lease as it was read, and what to write in order
 /// to hold it.
@@ -110,7 +110,7 @@ impl Coordinator {
     pub(super) fn take(&self, shards: Vec<u32>, in_force: Option<&str>, changes: &mut Changes, writes: &Writes) {
         for shard in shards {
             if let Some((current, mut spec)) = changes.remove(&shard) {
-                // Others must see that somebody begins, even if it is the one that held it last.
+                // Others must see that a holder begins, even if it is the one that held it last.
                 spec.acquire_time.clone_from(&spec.renew_time);
                 // Stays in the lease until it is renewed, in case that the answer is lost.
                 let left = current.as_ref().map(|current| self.leases.left_at_home(current)).unwrap_or_default();
@@ -192,7 +192,7 @@ impl Coordinator {
                 // Others take keys out of it.
                 Answer::Joined(_, Err(kube::Error::Api(status))) if status.is_conflict() => {}
                 Answer::Joined(_, Err(error)) => tracing::warn!(%controller, %error, "membership not renewed"),
-                // Remembered from now on, and left again only to who takes their shard later.
+                // Remembered from now on, and left again only to later holders of their shard.
                 Answer::Joined(bequest, Ok(_)) => bequest.into_keys().for_each(|key| self.slots.tell(&key)),
                 Answer::Adopted(Ok(())) | Answer::Cleared => {}
             }

@@ -231,7 +231,7 @@ async fn replicas_are_reached_through_their_service() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_not_there_yet_is_waited_for() {
+async fn an_absent_api_server_is_waited_for() {
     let bench = Bench::start().await;
     let refusals = Arc::new(AtomicUsize::new(0));
     let (service, refused) = (bench.server.service(), Arc::clone(&refusals));

@@ -67,7 +67,7 @@ impl Convert<v2::Host> for v1::Host {
     }
 }
 
-/// The definition, with a conversion that nobody does yet.
+/// The definition, with a conversion that no server does yet.
 async fn define(bench: &Bench, storage: &str) {
     let definition = merge_crds(vec![v1::Host::crd(), v2::Host::crd()], storage).expect("merged");
     let crds: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
@@ -123,7 +123,7 @@ async fn objects_are_read_and_written_in_every_version() {
     assert_eq!((read.spec.port, read.spec.aliases.as_slice()), (444, ["c".to_owned()].as_slice()));
     assert!(!read.annotations().contains_key(ALIASES));
 
-    // One that cannot be converted says why, and one that panics harms nobody.
+    // One that cannot be converted says why, and one that panics harms no other.
     for (name, address, expected) in
         [("x", "nowhere", "the address has no port"), ("y", "panic:1", "panic: scripted [recovered]")]
     {
@@ -165,7 +165,7 @@ impl Convert<v2::Host> for Forgetful {
 }
 
 #[test]
-fn what_is_lost_is_named_even_if_the_sample_does_not_show_it() {
+fn lost_fields_are_named_even_without_a_sample() {
     // One alias survives; the variation with two does not.
     let spec = v2::HostSpec { name: "a".to_owned(), port: 80, aliases: vec!["b".to_owned()] };
     let error = hub_round_trip::<Forgetful, v2::Host>(&v2::Host::new("a", spec)).expect_err("something is lost");

@@ -262,13 +262,13 @@ async fn two_versions_of_an_operator_do_not_fight_over_configurations() {
     };
     all_have_looked().await;
     assert_eq!(url().await, expected, "the newer one has registered itself");
-    // Something that both notice, and nobody answers with a write.
+    // Something that both notice, and neither answers with a write.
     let poke = Patch::Merge(json!({"metadata": {"labels": {"poked": "yes"}}}));
     let poked = api.patch(NAME, &PatchParams::default(), &poke).await.expect("poked");
     all_have_looked().await;
     let after = api.get(NAME).await.expect("there");
     assert_eq!(after.metadata.resource_version, poked.metadata.resource_version);
-    // When it is gone, somebody makes it again.
+    // When it is gone, it is made again.
     api.delete(NAME, &DeleteParams::default()).await.expect("deleted");
     wait_for("made again", async || api.get_opt(NAME).await.expect("read").is_some()).await;
     for (replica, _) in replicas {
@@ -276,7 +276,7 @@ async fn two_versions_of_an_operator_do_not_fight_over_configurations() {
     }
 }
 
-/// A later version of an operator has no validator any more: nobody would answer for the former one.
+/// A later version of an operator has no validator any more: the former one would not be answered.
 #[tokio::test]
 async fn webhooks_that_there_are_no_more_are_taken_out() {
     let bench = Bench::start().await;

@@ -15,7 +15,7 @@ use crate::bench::{Bench, Pet, Running, pet, wait_for};
 use crate::manager::fetch;
 
 #[tokio::test]
-async fn garbage_is_refused_and_harms_nobody() {
+async fn garbage_is_refused_and_does_no_harm() {
     let bench = Bench::start().await;
     let rules = Rules::default();
     let limited = webhooks(&rules, certificates(settings())).limits(20_000, 20_000);
@@ -124,7 +124,7 @@ async fn one_connection_carries_many_requests() {
 }
 
 #[tokio::test]
-async fn a_handler_is_cut_off_when_nobody_waits_any_more() {
+async fn handlers_end_when_their_caller_is_gone() {
     let bench = Bench::start().await;
     let (running, caller) = serve(&bench, &Rules::default()).await;
     let mut slow = pet("a");

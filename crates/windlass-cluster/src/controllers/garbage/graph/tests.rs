@@ -77,7 +77,7 @@ fn owners_in_other_namespaces_are_reported() {
 }
 
 #[test]
-fn an_owner_known_by_two_names_is_looked_for_by_both() {
+fn owners_with_two_names_are_looked_up_by_both() {
     let mut graph = Graph::default();
     let mut other = owner("a", false);
     other["kind"] = json!("Secret");
@@ -175,7 +175,7 @@ fn a_watch_that_ends_takes_nothing_from_a_later_one() {
 }
 
 #[test]
-fn an_owner_waits_no_longer_for_a_kind_that_is_gone() {
+fn owners_do_not_wait_for_kinds_that_are_gone() {
     for ending in [Ending::Unserved, Ending::Deleted] {
         let mut graph = Graph::default();
         let jar = Kind::new("example.com/v1", "Jar");

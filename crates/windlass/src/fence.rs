@@ -117,7 +117,7 @@ impl Fence {
         Self { state: Arc::default(), bound: None }
     }
 
-    /// The same for one [term](Self::term): who was let pass in it is not in the next, whatever has
+    /// The same for one [term](Self::term): what was let pass in it is not in the next, whatever has
     /// happened in between.
     pub(crate) fn bound(&self, term: u64) -> Self {
         Self { state: Arc::clone(&self.state), bound: Some(term) }
@@ -240,7 +240,7 @@ impl Fence {
         }
     }
 
-    /// As if the wall clock had been set to long after, which wakes nobody.
+    /// As if the wall clock had been set to long after, which wakes no task.
     #[cfg(test)]
     pub(crate) fn jump(&self) {
         self.state.send_if_modified(|state| {
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_asks_for_a_stream_does_not_pass_as_a_reader() {
+    async fn requests_for_streams_do_not_pass_as_reads() {
         let (client, connected, arrivals) = far();
         connected.notify_one();
         let fenced = Fence::closed().guard(client);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_jump_of_the_wall_clock_ends_the_term_though_no_timer_fires() {
+    async fn a_jump_of_the_wall_clock_ends_the_term() {
         let (fence, start) = (Fence::closed(), Instant::now());
         assert!(fence.renew(Sent::now(), Duration::from_secs(600)), "a term begins");
         assert!(!fence.renew(Sent::now(), Duration::from_secs(600)), "the same");
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_one_term_began_does_not_go_on_in_the_next() {
+    async fn work_of_one_term_ends_with_it() {
         let fence = Fence::closed();
         let reopen = || fence.open_until(Instant::now() + Duration::from_secs(10));
         reopen();
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_bound_to_a_term_begins_nothing_in_the_next() {
+    async fn a_fence_of_one_term_stays_closed_in_the_next() {
         let fence = Fence::closed();
         let reopen = || fence.open_until(Instant::now() + Duration::from_secs(10));
         reopen();

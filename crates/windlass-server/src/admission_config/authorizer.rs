@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::authn::User;
-use crate::authz::{self, Attributes, Policy, ResourceTarget, Target};
+use crate::attributes::{Attributes, ResourceTarget, Target};
 use crate::cel::value::{Foreign, Outcome, Text, Value};
+use crate::rbac::{self, Policy};
+use crate::user::User;
 use crate::validation::access::Access;
 
-/// Who is asked about, and the policy that answers.
+/// The user who is asked about, and the policy that answers.
 #[derive(Clone)]
 pub(crate) struct Subject {
     pub(crate) user: User,
@@ -27,15 +28,15 @@ impl std::fmt::Debug for Subject {
 impl Subject {
     fn may(&self, verb: &str, target: Target<'_>) -> Decision {
         let attributes = Attributes { user: &self.user, verb, target };
-        let allowed = self.user.is_master() || matches!(self.policy.decide(&attributes), authz::Decision::Allowed(_));
+        let allowed = self.user.is_master() || matches!(self.policy.decide(&attributes), rbac::Decision::Allowed(_));
         Decision { allowed, reason: String::new() }
     }
 }
 
 /// Decides about one user.
 #[derive(Clone, Debug)]
-pub(super) struct Authorizer {
-    pub(super) subject: Subject,
+pub(crate) struct Authorizer {
+    pub(crate) subject: Subject,
 }
 
 #[derive(Clone, Debug)]
@@ -52,7 +53,7 @@ struct GroupCheck {
 
 /// Decides about one resource.
 #[derive(Clone, Debug)]
-pub(super) struct ResourceCheck {
+pub(crate) struct ResourceCheck {
     subject: Subject,
     group: String,
     resource: String,
@@ -70,7 +71,7 @@ struct Decision {
 
 impl ResourceCheck {
     /// Decides about what the request is for.
-    pub(super) fn of_request(subject: &Subject, request: &Json) -> Self {
+    pub(crate) fn of_request(subject: &Subject, request: &Json) -> Self {
         let resource = request.at("resource");
         Self {
             subject: subject.clone(),
@@ -166,7 +167,7 @@ impl Foreign for ResourceCheck {
             "subresource" => Some(Ok(foreign(Self { subresource: text, ..self.clone() }))),
             "namespace" => Some(Ok(foreign(Self { namespace: text, ..self.clone() }))),
             "name" => Some(Ok(foreign(Self { name: text, ..self.clone() }))),
-            // Selectors only ever narrow what is asked about; whoever may do all of it may do part of it.
+            // Selectors only ever narrow what is asked about; a user who may do all of it may do part of it.
             "fieldSelector" | "labelSelector" => Some(Ok(foreign(self.clone()))),
             "check" => Some(Ok(foreign(self.check(&text)))),
             _ => None,

@@ -12,8 +12,9 @@ use serde_json::{Map, Value, json};
 
 use crate::admission::{self, Act};
 use crate::authn::User;
+use crate::context::{Answer, Context};
 use crate::options::WriteOptions;
-use crate::registry::{self, Answer, Context};
+use crate::registry;
 use crate::status::Status;
 
 /// Whether a request is for a resource that is not stored.

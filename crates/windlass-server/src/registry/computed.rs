@@ -12,8 +12,9 @@ use windlass_store::Entry;
 
 use crate::catalog::{Behaviour, Computed};
 use crate::codec::write;
+use crate::context::{Answer, Context};
 use crate::options::ListOptions;
-use crate::registry::{Answer, Context, Matcher};
+use crate::registry::Matcher;
 use crate::render::{self, ListMeta};
 use crate::request::Verb;
 use crate::resource::Resource;

@@ -1,5 +1,5 @@
-//! An object as the store keeps it: bytes in the storage version, decoded only when somebody needs to
-//! look inside.
+//! An object as the store keeps it: bytes in the storage version, decoded only where a part of the server
+//! needs to look inside.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -36,7 +36,7 @@ impl Stored {
 }
 
 /// Decodes stored bytes.
-pub fn decode(bytes: &[u8]) -> Result<Value, Status> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<Value, Status> {
     match json::parse(bytes) {
         Ok(parsed) => Ok(parsed.value),
         Err(error) => Err(Status::internal(format!("a stored object cannot be read: {error}"))),
@@ -44,7 +44,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, Status> {
 }
 
 /// Encodes an object for storage; the store fills in its resourceVersion.
-pub fn encode(object: &Value) -> windlass_store::Value {
+pub(crate) fn encode(object: &Value) -> windlass_store::Value {
     encode_about(object, 0)
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn encode_about(object: &Value, size: usize) -> windlass_store::Value
 }
 
 /// An encoded object.
-pub(super) struct Encoded {
+pub(crate) struct Encoded {
     bytes: Vec<u8>,
     /// Where the store puts its resourceVersion.
     version_at: Option<usize>,
@@ -62,19 +62,19 @@ pub(super) struct Encoded {
 
 impl Encoded {
     /// Encodes an object of about `size` bytes.
-    pub(super) fn about(object: &Value, size: usize) -> Self {
+    pub(crate) fn about(object: &Value, size: usize) -> Self {
         let mut bytes = Vec::with_capacity(size + 1024);
         let version_at = write::write_object(object, &mut bytes);
         Self { bytes, version_at }
     }
 
     /// How many bytes it has.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// What the store takes.
-    pub(super) fn into_value(self) -> windlass_store::Value {
+    pub(crate) fn into_value(self) -> windlass_store::Value {
         match self.version_at {
             Some(at) => windlass_store::Value::splice(self.bytes, at),
             None => windlass_store::Value::plain(self.bytes),

@@ -1,4 +1,4 @@
-//! Further clusters of a manager.
+//! A cluster that a manager works with besides its own, as controllers and callers see it.
 
 use std::sync::Arc;
 

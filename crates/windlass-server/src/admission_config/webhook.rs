@@ -2,7 +2,7 @@
 //!
 //! [`Webhooks`] holds an immutable [`Registered`] set that writes look at with one atomic load. It is
 //! read anew from the store when a configuration was written: by the handler that wrote it, before it
-//! answers, and by [`follow`] for whatever else changes the store.
+//! answers, and by [`follow`](Webhooks::follow) for all other changes of the store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use serde_json::Value;
-use windlass_store::{Entry, Range, Revision, StoreError};
+use windlass_store::{Entry, Range, Revision, Store, StoreError};
 
 use super::conditions::Conditions;
-use crate::api::Api;
 use crate::codec::json;
 use crate::effort;
 use crate::validation::access::Access;
 use crate::validation::selector::Selector;
-use crate::webhook::Client;
+use crate::watch::Hub;
+use crate::webhook::{Client, Clients};
 
 const MUTATING: &str = "/registry/mutatingwebhookconfigurations/";
 const VALIDATING: &str = "/registry/validatingwebhookconfigurations/";
@@ -38,6 +38,9 @@ pub(crate) struct Registered {
 
 /// The registered webhooks, kept up to date.
 pub(crate) struct Webhooks {
+    store: Arc<dyn Store>,
+    hub: Arc<Hub>,
+    clients: Arc<Clients>,
     registered: ArcSwap<Registered>,
     /// One reader at a time, so that an older set never replaces a newer one.
     reading: tokio::sync::Mutex<()>,
@@ -45,8 +48,9 @@ pub(crate) struct Webhooks {
 
 impl Webhooks {
     /// None are registered.
-    pub(crate) fn new() -> Self {
-        Self { registered: ArcSwap::from_pointee(Registered::default()), reading: tokio::sync::Mutex::new(()) }
+    pub(crate) fn new(store: Arc<dyn Store>, hub: Arc<Hub>, clients: Arc<Clients>) -> Self {
+        let registered = ArcSwap::from_pointee(Registered::default());
+        Self { store, hub, clients, registered, reading: tokio::sync::Mutex::new(()) }
     }
 
     /// The registered webhooks.
@@ -56,24 +60,50 @@ impl Webhooks {
 
     /// Reads the configurations anew. When this returns, every configuration that was stored before is in
     /// effect. Webhooks of configurations that did not change are kept.
-    pub(crate) async fn refresh(&self, api: &Arc<Api>) -> Result<(), StoreError> {
+    pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
         let _reading = self.reading.lock().await;
-        let mutating = api.store.range(Range::prefix(MUTATING), None, 0).await?;
-        let validating = api.store.range(Range::prefix(VALIDATING), None, 0).await?;
+        let mutating = self.store.range(Range::prefix(MUTATING), None, 0).await?;
+        let validating = self.store.range(Range::prefix(VALIDATING), None, 0).await?;
         let revision = mutating.revision.min(validating.revision);
-        let (api, old) = (Arc::clone(api), self.registered.load_full());
-        let read = move || Registered::read(&api, &old, &mutating.entries, &validating.entries, revision);
+        let (clients, old) = (Arc::clone(&self.clients), self.registered.load_full());
+        let read = move || Registered::read(&clients, &old, &mutating.entries, &validating.entries, revision);
         // Compiling conditions takes its time, and this runs where requests are served.
         if let Some(registered) = effort::at_once(read).await {
             self.registered.store(Arc::new(registered));
         }
         Ok(())
     }
+
+    /// Keeps the set up to date until the store is gone.
+    pub(crate) async fn follow(&self) {
+        let (Ok(mutating), Ok(validating)) = (self.hub.channel(MUTATING).await, self.hub.channel(VALIDATING).await)
+        else {
+            return;
+        };
+        let (mut mutations, mut validations) = (mutating.subscribe(), validating.subscribe());
+        loop {
+            let newest = (*mutations.borrow_and_update()).max(*validations.borrow_and_update());
+            if newest > self.load().revision
+                && let Err(error) = self.refresh().await
+            {
+                tracing::error!(%error, "webhooks no longer take effect: the store cannot be used");
+                return;
+            }
+            // Both only wait, so whichever loses the race is simply asked again.
+            let changed = tokio::select! {
+                changed = mutations.changed() => changed,
+                changed = validations.changed() => changed,
+            };
+            if changed.is_err() {
+                return;
+            }
+        }
+    }
 }
 
 impl Registered {
     /// What is stored. Webhooks of configurations that are as they were in `old` are kept.
-    fn read(api: &Api, old: &Self, mutating: &[Entry], validating: &[Entry], revision: Revision) -> Self {
+    fn read(clients: &Clients, old: &Self, mutating: &[Entry], validating: &[Entry], revision: Revision) -> Self {
         let entries = mutating.iter().chain(validating);
         let sources: Vec<_> = entries.map(|entry| (entry.key.clone(), entry.modified)).collect();
         let kept = old.kept(&sources);
@@ -82,7 +112,7 @@ impl Registered {
             for entry in entries {
                 match kept.get(&entry.key) {
                     Some(known) => hooks.extend(known.iter().cloned()),
-                    None => hooks.extend(read(api, &entry.key, &entry.value)),
+                    None => hooks.extend(read(clients, &entry.key, &entry.value)),
                 }
             }
             hooks
@@ -90,7 +120,7 @@ impl Registered {
         Self { mutating: hooks(mutating), validating: hooks(validating), revision, sources }
     }
 
-    /// Whether nobody is to be asked, whatever is written.
+    /// Whether no webhook is to be asked, whatever is written.
     pub(crate) fn is_empty(&self) -> bool {
         self.mutating.is_empty() && self.validating.is_empty()
     }
@@ -105,31 +135,6 @@ impl Registered {
             }
         }
         kept
-    }
-}
-
-/// Keeps the set up to date until the store is gone.
-pub(crate) async fn follow(api: Arc<Api>) {
-    let (Ok(mutating), Ok(validating)) = (api.hub.channel(MUTATING).await, api.hub.channel(VALIDATING).await) else {
-        return;
-    };
-    let (mut mutations, mut validations) = (mutating.subscribe(), validating.subscribe());
-    loop {
-        let newest = (*mutations.borrow_and_update()).max(*validations.borrow_and_update());
-        if newest > api.webhooks.load().revision
-            && let Err(error) = api.webhooks.refresh(&api).await
-        {
-            tracing::error!(%error, "webhooks no longer take effect: the store cannot be used");
-            return;
-        }
-        // Both only wait, so whichever loses the race is simply asked again.
-        let changed = tokio::select! {
-            changed = mutations.changed() => changed,
-            changed = validations.changed() => changed,
-        };
-        if changed.is_err() {
-            return;
-        }
     }
 }
 
@@ -176,7 +181,7 @@ pub(crate) enum Scope {
 }
 
 /// The webhooks of a stored configuration.
-fn read(api: &Api, key: &bytes::Bytes, bytes: &[u8]) -> Vec<Arc<Hook>> {
+fn read(clients: &Clients, key: &bytes::Bytes, bytes: &[u8]) -> Vec<Arc<Hook>> {
     let configuration = match json::parse(bytes) {
         Ok(parsed) => parsed.value,
         Err(error) => {
@@ -189,18 +194,18 @@ fn read(api: &Api, key: &bytes::Bytes, bytes: &[u8]) -> Vec<Arc<Hook>> {
     let number = |i: usize, name: &str| hooks[..i].iter().filter(|earlier| earlier.text("name") == name).count();
     let hook = |(i, webhook): (usize, &Value)| {
         let number = number(i, webhook.text("name"));
-        Arc::new(Hook::new(api, key, format!("{name}/{}/{number}", webhook.text("name")), webhook))
+        Arc::new(Hook::new(clients, key, format!("{name}/{}/{number}", webhook.text("name")), webhook))
     };
     hooks.iter().enumerate().map(hook).collect()
 }
 
 impl Hook {
     /// The name of its configuration.
-    pub(super) fn configuration(&self) -> &str {
+    pub(crate) fn configuration(&self) -> &str {
         self.id.split('/').next().unwrap_or_default()
     }
 
-    fn new(api: &Api, source: &bytes::Bytes, id: String, webhook: &Value) -> Self {
+    fn new(clients: &Clients, source: &bytes::Bytes, id: String, webhook: &Value) -> Self {
         let selector = |field: &str| match webhook.at(field) {
             Value::Null => Selector::All(Vec::new()),
             // Validation has seen to it that selectors are well-formed; one that is not selects nothing.
@@ -221,13 +226,13 @@ impl Hook {
             review_versions: owned(webhook, "admissionReviewVersions"),
             reinvoked: webhook.text("reinvocationPolicy") == "IfNeeded",
             conditions: Conditions::new(webhook),
-            client: api.webhook_clients.get(webhook.at("clientConfig")),
+            client: clients.get(webhook.at("clientConfig")),
         }
     }
 }
 
 impl Rule {
-    pub(super) fn new(rule: &Value) -> Self {
+    pub(crate) fn new(rule: &Value) -> Self {
         let split = |resource: &str| match resource.split_once('/') {
             Some((resource, subresource)) => (resource.to_owned(), subresource.to_owned()),
             None => (resource.to_owned(), String::new()),

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::rules::{Attributes, Rule, Target};
-use crate::authn::User;
+use super::rules::Rule;
+use crate::attributes::{Attributes, Target};
 use crate::field::aggregate;
 use crate::field::quote;
 use crate::object;
+use crate::user::User;
 use crate::validation::access::Access as _;
 use crate::validation::selector::Selector;
 
@@ -306,8 +307,8 @@ impl Subject {
 mod tests {
     use serde_json::json;
 
-    use super::super::rules::ResourceTarget;
     use super::*;
+    use crate::attributes::ResourceTarget;
 
     fn role(labels: &Value, resources: &[&str]) -> Value {
         json!({"metadata": {"labels": labels}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": resources}]})

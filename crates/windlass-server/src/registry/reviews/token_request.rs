@@ -4,14 +4,15 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::admission::{self, Act};
-use crate::authn::{Bound, Grant, ISSUER};
 use crate::codec::Expected;
+use crate::context::{Answer, Context};
 use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::object;
 use crate::options::WriteOptions;
-use crate::registry::{self, Answer, Context, stored};
 use crate::status::{Qualified, Status};
+use crate::tokens::{Bound, Grant, ISSUER};
 use crate::validation::access::{Access as _, AccessMut as _};
+use crate::{registry, stored};
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: Qualified<'_> = Qualified { group: GROUP, name: "TokenRequest" };

@@ -2,60 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::authn::User;
-use crate::field::quote;
-use crate::request::ResourcePath;
+use crate::attributes::{ResourceTarget, Target};
+use crate::cel::go::quote_list;
 use crate::validation::access::Access as _;
-
-/// What somebody wants to do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Attributes<'a> {
-    /// Who.
-    pub user: &'a User,
-    /// Does what.
-    pub verb: &'a str,
-    /// To what.
-    pub target: Target<'a>,
-}
-
-/// What something is done to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Target<'a> {
-    /// A resource.
-    Resource(ResourceTarget<'a>),
-    /// A path that is no resource's.
-    Path(&'a str),
-}
-
-/// A resource something is done to. What does not apply is empty.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ResourceTarget<'a> {
-    /// The API group.
-    pub group: &'a str,
-    /// The plural.
-    pub resource: &'a str,
-    /// The subresource.
-    pub subresource: &'a str,
-    /// The namespace.
-    pub namespace: &'a str,
-    /// The object's name.
-    pub name: &'a str,
-    /// The node whose objects alone a list or watch selects by field.
-    pub node: &'a str,
-}
-
-impl<'a> ResourceTarget<'a> {
-    /// What a path leads to. A namespace is in itself.
-    pub(crate) fn of_path(path: &'a ResourcePath, name: &'a str) -> Self {
-        let namespace = match (&path.namespace, path.resource.as_str()) {
-            (Some(namespace), _) => namespace,
-            (None, "namespaces") if path.group.is_empty() => path.name.as_deref().unwrap_or_default(),
-            (None, _) => "",
-        };
-        let subresource = path.subresource.as_deref().unwrap_or_default();
-        Self { group: &path.group, resource: &path.resource, subresource, namespace, name, node: "" }
-    }
-}
 
 /// One rule of a role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -178,15 +127,12 @@ impl std::fmt::Display for Rule {
             ("ResourceNames", &self.names),
             ("Verbs", &self.verbs),
         ];
-        let shown =
-            parts.iter().filter(|(_, list)| !list.is_empty()).map(|(name, list)| format!("{name}:{}", go_list(list)));
+        let shown = parts
+            .iter()
+            .filter(|(_, list)| !list.is_empty())
+            .map(|(name, list)| format!("{name}:{}", quote_list(list)));
         write!(f, "{{{}}}", shown.collect::<Vec<_>>().join(", "))
     }
-}
-
-/// A list as Go's `%q` prints it: `["a" "b"]`.
-pub(crate) fn go_list(list: &[String]) -> String {
-    format!("[{}]", list.iter().map(|text| quote(text)).collect::<Vec<_>>().join(" "))
 }
 
 /// The parts of `wanted` that `owned` does not cover, as messages show them, in order.

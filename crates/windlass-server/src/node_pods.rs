@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
-use windlass_store::{Range, Revision, StoreError};
+use windlass_store::{Range, Revision, Store, StoreError};
 
-use crate::api::Api;
 use crate::codec::peek::Raw;
+use crate::watch::Hub;
 
 const PREFIX: &str = "/registry/pods/";
 /// How many events are taken in at once.
@@ -22,8 +22,9 @@ const PAGE: usize = 2000;
 const HUB_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// See the module's introduction.
-#[derive(Default)]
 pub(crate) struct NodePods {
+    store: Arc<dyn Store>,
+    hub: Arc<Hub>,
     pods: RwLock<Pods>,
     /// The revision up to which pods have been taken in; `None` before the first request.
     seen: Mutex<Option<Revision>>,
@@ -71,55 +72,60 @@ impl Pods {
 }
 
 impl NodePods {
+    /// An index of what is stored, which is empty until a node asks.
+    pub(crate) fn new(store: Arc<dyn Store>, hub: Arc<Hub>) -> Self {
+        Self { store, hub, pods: RwLock::default(), seen: Mutex::default(), wanted: Notify::new() }
+    }
+
     /// The pods of a node, all or those of a namespace.
-    pub(super) async fn of(&self, api: &Api, node: &str, namespace: Option<&str>) -> Vec<Arc<str>> {
+    pub(crate) async fn of(&self, node: &str, namespace: Option<&str>) -> Vec<Arc<str>> {
         if self.seen.lock().await.is_none() {
             self.wanted.notify_one();
-            self.refresh(api).await;
+            self.refresh().await;
         }
         self.pods.read().of(node, namespace)
     }
 
     /// Waits until the pods that are stored now have been taken in.
-    pub(super) async fn catch_up(&self, api: &Api) {
-        let target = *api.store.revision().borrow();
-        let mut progress = api.hub.progress();
+    pub(crate) async fn catch_up(&self) {
+        let target = *self.store.revision().borrow();
+        let mut progress = self.hub.progress();
         let waited = tokio::time::timeout(HUB_TIMEOUT, progress.wait_for(|progress| *progress >= target)).await;
         drop(waited);
-        self.refresh(api).await;
+        self.refresh().await;
     }
 
     /// Follows pods from the first request of a node until the hub is gone.
-    pub(crate) async fn run(&self, api: &Api) {
+    pub(crate) async fn run(&self) {
         self.wanted.notified().await;
-        let Ok(channel) = api.hub.channel(PREFIX).await else { return };
+        let Ok(channel) = self.hub.channel(PREFIX).await else { return };
         let mut newest = channel.subscribe();
         loop {
             newest.borrow_and_update();
-            self.refresh(api).await;
+            self.refresh().await;
             if newest.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    async fn refresh(&self, api: &Api) {
-        if let Err(error) = self.take_in(api).await {
+    async fn refresh(&self) {
+        if let Err(error) = self.take_in().await {
             tracing::error!(%error, "the pods of nodes cannot be read");
         }
     }
 
     /// Takes in what the hub has delivered.
-    async fn take_in(&self, api: &Api) -> Result<(), StoreError> {
+    async fn take_in(&self) -> Result<(), StoreError> {
         let mut seen = self.seen.lock().await;
-        let channel = api.hub.channel(PREFIX).await?;
+        let channel = self.hub.channel(PREFIX).await?;
         loop {
             let events = match *seen {
                 Some(revision) => channel.read(revision, BATCH).ok(),
                 None => None,
             };
             let Some(events) = events else {
-                *seen = Some(self.reload(api).await?);
+                *seen = Some(self.reload().await?);
                 continue;
             };
             let Some(last) = events.last() else { return Ok(()) };
@@ -135,9 +141,9 @@ impl NodePods {
     }
 
     /// Starts anew from what is stored, a page at a time. Returns the revision of that.
-    async fn reload(&self, api: &Api) -> Result<Revision, StoreError> {
+    async fn reload(&self) -> Result<Revision, StoreError> {
         let mut all = Pods::default();
-        let snapshot = api.store.range(Range::prefix(PREFIX), None, 0).await?;
+        let snapshot = self.store.range(Range::prefix(PREFIX), None, 0).await?;
         for page in snapshot.entries.chunks(PAGE) {
             for entry in page {
                 if let Some(pod) = name(&entry.key) {

@@ -9,13 +9,13 @@ use std::rc::Rc;
 
 use serde_json::Value as Json;
 
-use crate::admission::authorizer::{Authorizer, ResourceCheck, Subject};
-use crate::admission::expression::{compile_in, namespace_type, object_type, request_type};
+use super::authorizer::{Authorizer, ResourceCheck, Subject};
+use super::expression::{compile_in, namespace_type, object_type, request_type};
 use crate::cel::types::Type;
 use crate::cel::value::{Error, Key, Map, Outcome, Shape, Text, Value, adapt};
 use crate::cel::{CALL_LIMIT, Environment, Globals, Program};
 use crate::effort::Growth;
-use crate::registry::strategy::{Expression, ExpressionKind};
+use windlass_kinds::strategy::{Expression, ExpressionKind};
 
 /// The variables, in the order of the environment; a policy's own come after them.
 const OBJECT: usize = 0;
@@ -29,15 +29,15 @@ const OWN: usize = 8;
 
 /// What an expression may use besides what all may.
 #[derive(Clone, Copy)]
-pub(super) struct Uses {
-    pub(super) params: bool,
-    pub(super) authorizer: bool,
+pub(crate) struct Uses {
+    pub(crate) params: bool,
+    pub(crate) authorizer: bool,
     /// Whether it makes patches.
-    pub(super) patches: bool,
+    pub(crate) patches: bool,
 }
 
 /// Compiles the expressions of one policy, in order: a variable is there for those after it.
-pub(super) struct Compiler {
+pub(crate) struct Compiler {
     variables: Vec<Variable>,
     types: Vec<(String, Type)>,
     object: Type,
@@ -46,55 +46,55 @@ pub(super) struct Compiler {
 
 /// A named value of a policy.
 #[derive(Debug)]
-pub(super) struct Variable {
+pub(crate) struct Variable {
     name: String,
     program: Result<Program, String>,
 }
 
 /// One expression.
 #[derive(Debug)]
-pub(super) struct Compiled {
-    pub(super) text: String,
+pub(crate) struct Compiled {
+    pub(crate) text: String,
     program: Result<Program, String>,
 }
 
 impl Variable {
     /// How long it may take.
-    pub(super) fn growth(&self) -> Option<&Growth> {
+    pub(crate) fn growth(&self) -> Option<&Growth> {
         self.program.as_ref().ok().map(|program| &program.growth)
     }
 }
 
 impl Compiled {
     /// How long it may take.
-    pub(super) fn growth(&self) -> Option<&Growth> {
+    pub(crate) fn growth(&self) -> Option<&Growth> {
         self.program.as_ref().ok().map(|program| &program.growth)
     }
 
     /// Why it cannot be evaluated.
-    pub(super) fn problem(self) -> Option<String> {
+    pub(crate) fn problem(self) -> Option<String> {
         self.program.err()
     }
 }
 
 impl Compiler {
     /// For objects and parameters of any type: expressions that are to be evaluated.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::typed(Type::Dyn, Type::Dyn)
     }
 
     /// For objects and parameters of these types.
-    pub(super) fn typed(object: Type, params: Type) -> Self {
+    pub(crate) fn typed(object: Type, params: Type) -> Self {
         Self { variables: Vec::new(), types: Vec::new(), object, params }
     }
 
     /// Compiles an expression that makes a value of one of these types.
-    pub(super) fn compile(&self, text: &str, uses: Uses, returns: &[Type]) -> Compiled {
+    pub(crate) fn compile(&self, text: &str, uses: Uses, returns: &[Type]) -> Compiled {
         Compiled { text: text.to_owned(), program: compile_in(text, &self.environment(uses), returns) }
     }
 
     /// Compiles a variable.
-    pub(super) fn variable(&mut self, name: &str, text: &str, uses: Uses) -> Option<&str> {
+    pub(crate) fn variable(&mut self, name: &str, text: &str, uses: Uses) -> Option<&str> {
         let program = compile_in(text, &self.environment(uses), &[]);
         let ty = program.as_ref().map_or(Type::Dyn, |program| program.ty.clone());
         self.types.push((name.to_owned(), ty));
@@ -103,7 +103,7 @@ impl Compiler {
     }
 
     /// The variables, once everything is compiled.
-    pub(super) fn into_variables(self) -> Vec<Variable> {
+    pub(crate) fn into_variables(self) -> Vec<Variable> {
         self.variables
     }
 
@@ -130,40 +130,40 @@ impl Compiler {
 
 /// What expressions see.
 #[derive(Clone, Copy)]
-pub(super) struct Input<'a> {
-    pub(super) object: &'a Json,
-    pub(super) old_object: &'a Json,
-    pub(super) namespace: &'a Json,
-    pub(super) request: &'a Json,
-    pub(super) params: &'a Json,
-    pub(super) subject: &'a Subject,
-    pub(super) variables: &'a [Variable],
+pub(crate) struct Input<'a> {
+    pub(crate) object: &'a Json,
+    pub(crate) old_object: &'a Json,
+    pub(crate) namespace: &'a Json,
+    pub(crate) request: &'a Json,
+    pub(crate) params: &'a Json,
+    pub(crate) subject: &'a Subject,
+    pub(crate) variables: &'a [Variable],
 }
 
 /// Why a round of expressions ended early.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct OutOfBudget;
+pub(crate) struct OutOfBudget;
 
 impl OutOfBudget {
-    pub(super) const MESSAGE: &'static str =
+    pub(crate) const MESSAGE: &'static str =
         "validation failed due to running out of cost budget, no further validation rules will be run";
 }
 
 /// A round of expressions about one request.
-pub(super) struct Round<'a> {
+pub(crate) struct Round<'a> {
     input: Input<'a>,
     known: Vec<Option<Outcome<'a>>>,
-    /// What variables cost since somebody asked.
+    /// What variables cost since that was last taken.
     spent: u64,
 }
 
 impl<'a> Round<'a> {
-    pub(super) fn new(input: Input<'a>) -> Self {
+    pub(crate) fn new(input: Input<'a>) -> Self {
         Self { input, known: vec![None; input.variables.len()], spent: 0 }
     }
 
     /// Evaluates an expression. What it costs is taken from `budget`.
-    pub(super) fn eval(
+    pub(crate) fn eval(
         &mut self,
         compiled: &'a Compiled,
         budget: &mut u64,
@@ -230,7 +230,7 @@ impl<'a> Globals<'a> for Round<'a> {
 }
 
 /// Why each of the expressions of an object is refused, if it is.
-pub(super) fn problems(expressions: &[Expression]) -> Vec<Option<String>> {
+pub(crate) fn problems(expressions: &[Expression]) -> Vec<Option<String>> {
     let mut compiler = Compiler::new();
     let nothing = Compiler::new();
     let problem = Compiled::problem;
@@ -256,12 +256,12 @@ pub(super) fn problems(expressions: &[Expression]) -> Vec<Option<String>> {
 
 impl Compiler {
     /// Compiles an expression that makes a partial object.
-    pub(super) fn apply_configuration(&self, text: &str, params: bool) -> Compiled {
+    pub(crate) fn apply_configuration(&self, text: &str, params: bool) -> Compiled {
         self.compile(text, Uses { params, authorizer: true, patches: true }, &[Type::named("Object")])
     }
 
     /// Compiles an expression that makes a JSON patch.
-    pub(super) fn json_patch(&self, text: &str, params: bool) -> Compiled {
+    pub(crate) fn json_patch(&self, text: &str, params: bool) -> Compiled {
         let returns = Type::List(std::sync::Arc::new(Type::named("JSONPatch")));
         self.compile(text, Uses { params, authorizer: true, patches: true }, &[returns])
     }

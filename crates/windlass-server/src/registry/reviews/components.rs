@@ -6,7 +6,7 @@ use windlass_store::Entry;
 
 use super::answer;
 use crate::codec::write;
-use crate::registry::{Answer, Context};
+use crate::context::{Answer, Context};
 use crate::render::{self, ListMeta};
 use crate::request::Verb;
 use crate::status::{Qualified, Status};

@@ -12,10 +12,16 @@ use parking_lot::Mutex;
 use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 
-use super::ConfigError;
-
 /// How long a token is used before the file is looked at again.
 const REREAD: Duration = Duration::from_secs(60);
+
+/// There is no token in a file.
+#[derive(Debug, thiserror::Error)]
+#[error("token {}: {source}", path.display())]
+pub(crate) struct Unreadable {
+    pub(crate) path: PathBuf,
+    pub(crate) source: std::io::Error,
+}
 
 /// The token in a file, as the value of an `Authorization` header.
 #[derive(Debug)]
@@ -33,7 +39,7 @@ struct Known {
 impl TokenFile {
     /// The token file that an identity has, if that is what it is known by. The identity has none
     /// afterwards, and no token, which is what counts only until the file can be read.
-    pub(super) fn take(identity: &mut AuthInfo) -> Result<Option<Self>, ConfigError> {
+    pub(crate) fn take(identity: &mut AuthInfo) -> Result<Option<Self>, Unreadable> {
         let password = identity.username.is_some() && identity.password.is_some();
         // These go first, wherever they come from; a command (`exec`) comes after both.
         if password || identity.auth_provider.is_some() {
@@ -46,19 +52,19 @@ impl TokenFile {
         }
     }
 
-    pub(crate) fn open(path: impl Into<PathBuf>) -> Result<Self, ConfigError> {
+    pub(crate) fn open(path: impl Into<PathBuf>) -> Result<Self, Unreadable> {
         let path = path.into();
         match read(&path) {
             Ok(header) => Ok(Self::known(path, header)),
-            Err(source) => Err(ConfigError::Token { path, source }),
+            Err(source) => Err(Unreadable { path, source }),
         }
     }
 
     /// With a token for as long as the file cannot be read.
-    fn open_or(path: PathBuf, token: &str) -> Result<Self, ConfigError> {
+    fn open_or(path: PathBuf, token: &str) -> Result<Self, Unreadable> {
         match read(&path).or_else(|_| header(token)) {
             Ok(header) => Ok(Self::known(path, header)),
-            Err(source) => Err(ConfigError::Token { path, source }),
+            Err(source) => Err(Unreadable { path, source }),
         }
     }
 
@@ -122,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_file_counts_and_the_token_until_it_can_be_read() {
+    async fn the_token_counts_until_the_file_can_be_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let mut known = identity(Some("stale"), &path);

@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::{answer, user_info};
 use crate::authn::{self, ISSUER};
+use crate::context::Context;
 use crate::object;
-use crate::registry::Context;
 use crate::status::Status;
 use crate::validation::access::Access as _;
 

@@ -12,7 +12,6 @@ use crate::cel::types::{Declared, Object, Type};
 use crate::cel::value::{Outcome, Shape, Value, adapt};
 use crate::cel::{CALL_LIMIT, CompileError, Environment, Globals, Program, compile};
 use crate::effort::Growth;
-use crate::registry::strategy::Expression;
 
 /// What expressions may refer to.
 #[derive(Clone, Copy)]
@@ -23,7 +22,7 @@ pub(crate) struct Variables<'a> {
     pub old_object: &'a Json,
     /// `request`: the AdmissionRequest, without its objects.
     pub request: &'a Json,
-    /// Who `authorizer` decides about.
+    /// The user that `authorizer` decides about.
     pub subject: &'a Subject,
 }
 
@@ -67,7 +66,7 @@ impl Condition {
     }
 
     /// How long it may take.
-    pub(super) fn growth(&self) -> Option<&Growth> {
+    pub(crate) fn growth(&self) -> Option<&Growth> {
         self.program.as_ref().ok().map(|program| &program.growth)
     }
 
@@ -89,17 +88,12 @@ impl Condition {
     }
 }
 
-/// Why the expressions of an object that configures admission are refused; `None` for each that is not.
-pub(crate) fn problems(expressions: &[Expression]) -> Vec<Option<String>> {
-    super::policy::problems(expressions)
-}
-
 fn compile_to(text: &str, returns: &[Type]) -> Result<Program, String> {
     compile_in(text, &ENVIRONMENT, returns)
 }
 
 /// Compiles an expression that must make a value of one of these types; of any, if none is given.
-pub(super) fn compile_in(text: &str, environment: &Environment, returns: &[Type]) -> Result<Program, String> {
+pub(crate) fn compile_in(text: &str, environment: &Environment, returns: &[Type]) -> Result<Program, String> {
     let program = compile(text, environment).map_err(|error| match error {
         CompileError::Invalid(why) => format!("compilation failed: {why}"),
         CompileError::Program(why) => format!("program instantiation failed: {why}"),
@@ -134,7 +128,7 @@ impl<'a> Globals<'a> for AdmissionGlobals<'a> {
     }
 }
 
-pub(super) fn object_type(name: &str, fields: &[(&str, Type)]) -> Type {
+pub(crate) fn object_type(name: &str, fields: &[(&str, Type)]) -> Type {
     let declared = |ty: &Type| Declared { ty: ty.clone(), ..Declared::dynamic() };
     let fields: BTreeMap<Box<str>, Declared> = fields.iter().map(|(name, ty)| ((*name).into(), declared(ty))).collect();
     Type::Object(Arc::new(Object { name: name.into(), fields, open: false }))
@@ -148,7 +142,7 @@ fn map(value: Type) -> Type {
     Type::Map(Arc::new((Type::String, value)))
 }
 
-pub(super) fn request_type() -> Type {
+pub(crate) fn request_type() -> Type {
     let text = Type::String;
     let kind = object_type(
         "kubernetes.GroupVersionKind",
@@ -186,7 +180,7 @@ pub(super) fn request_type() -> Type {
     )
 }
 
-pub(super) fn namespace_type() -> Type {
+pub(crate) fn namespace_type() -> Type {
     let text = Type::String;
     let texts = || map(Type::String);
     let condition = object_type(
@@ -226,7 +220,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::registry::strategy::ExpressionKind;
+    use crate::admission_config::problems;
+    use windlass_kinds::strategy::{Expression, ExpressionKind};
 
     #[track_caller]
     fn check(text: &str, expected: Result<bool, &str>) {
@@ -237,7 +232,7 @@ mod tests {
             "name": "x", "namespace": "n", "operation": "CREATE", "dryRun": false,
             "userInfo": {"username": "alice", "groups": ["devs"]},
         });
-        let subject = Subject { user: crate::authn::User::admin(), policy: Arc::default() };
+        let subject = Subject { user: crate::user::User::admin(), policy: Arc::default() };
         let variables = Variables { object: &object, old_object: &Json::Null, request: &request, subject: &subject };
         let expected = expected.map_err(|why| Failure::Failed(why.to_owned()));
         assert_eq!(Condition::new(text).holds(variables, &mut 1_000_000), expected, "{text}");

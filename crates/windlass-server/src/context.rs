@@ -1,4 +1,7 @@
-//! One request for a resource: who asks, what for, and what it has to go by.
+//! One request for a resource: its user, its verb and object, and the state of the server that it is answered from.
+
+mod conversions;
+mod size;
 
 use std::sync::Arc;
 
@@ -7,10 +10,9 @@ use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::admission::AdmissionPlugin;
+use crate::admission_config::AdmissionPlugin;
 use crate::api::Api;
 use crate::audit::Annotations;
-use crate::authn::{MASTERS, User};
 use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::json;
@@ -18,16 +20,16 @@ use crate::codec::negotiate::{APPLY_TYPE, Accepted};
 use crate::depth;
 use crate::metrics::Waits;
 use crate::object::{self, metadata_mut};
-use crate::registry::strategy;
 use crate::request::{Query, ResourcePath, Verb};
 use crate::status::{Qualified, Status};
+use crate::stored::{Encoded, Stored};
 use crate::streams::upgrade::Takeover;
+use crate::user::{MASTERS, User};
 use crate::validation::metadata::Rules;
 use crate::versions;
 
-use super::ownership::Conversions;
-use super::stored::Encoded;
-use super::{Stored, size};
+pub use conversions::Conversions;
+pub(crate) use conversions::Wanted;
 
 /// One request for a resource.
 pub struct Context {
@@ -35,7 +37,7 @@ pub struct Context {
     pub api: Arc<Api>,
     /// The resource asked for.
     pub served: Arc<Served>,
-    /// Who asks.
+    /// The user of the request.
     pub user: User,
     /// What is to be done.
     pub verb: Verb,
@@ -211,7 +213,7 @@ impl Context {
 
     /// What the kind asks of metadata.
     pub fn metadata_rules(&self) -> Rules {
-        strategy::metadata_rules(self.served.strategy(), self.served.namespaced)
+        self.served.metadata_rules()
     }
 
     /// The manager that writes are attributed to: the one given, or the client's product name.

@@ -1,7 +1,7 @@
 //! Keeps the policy in step with the stored roles and bindings.
 //!
 //! A task follows them through the watch hub and swaps in a new [`Policy`] after each batch of changes.
-//! Whoever wrote one waits for [`Rbac::catch_up`], so that a change is in effect when its client hears
+//! The request that wrote one waits for [`Rbac::catch_up`], so that a change is in effect when its client hears
 //! of it. The rules of aggregated ClusterRoles are computed here, take effect at once and are stored.
 
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use serde_json::Value;
 use tokio::sync::Mutex;
-use windlass_store::{Expect, Range, Revision, StoreError, Write};
+use windlass_store::{Expect, Range, Revision, Store, StoreError, Write};
 
 use super::policy::{Kind, Policy};
 use super::rules::Rule;
-use crate::api::Api;
 use crate::codec::json;
-use crate::registry::stored;
+use crate::stored;
+use crate::watch::Hub;
 
 /// How many events are taken in at once.
 const BATCH: usize = 256;
@@ -24,8 +24,9 @@ const BATCH: usize = 256;
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// See the module's introduction.
-#[derive(Default)]
 pub struct Rbac {
+    store: Arc<dyn Store>,
+    hub: Arc<Hub>,
     policy: ArcSwap<Policy>,
     state: Mutex<State>,
 }
@@ -39,29 +40,34 @@ struct State {
 }
 
 impl Rbac {
+    /// A policy without roles, until it is [opened](Self::open).
+    pub(crate) fn new(store: Arc<dyn Store>, hub: Arc<Hub>) -> Self {
+        Self { store, hub, policy: ArcSwap::default(), state: Mutex::default() }
+    }
+
     /// The policy in effect.
     pub(crate) fn policy(&self) -> Guard<Arc<Policy>> {
         self.policy.load()
     }
 
     /// Starts from what is stored.
-    pub(crate) async fn open(&self, api: &Api) -> Result<(), StoreError> {
+    pub(crate) async fn open(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock().await;
         for kind in Kind::ALL {
-            reload(api, &mut state, kind).await?;
+            self.reload(&mut state, kind).await?;
         }
-        self.settle(api, &mut state).await
+        self.settle(&mut state).await
     }
 
     /// Follows changes until the hub is gone.
-    pub(crate) async fn run(&self, api: &Api) {
+    pub(crate) async fn run(&self) {
         let mut newest = Vec::with_capacity(Kind::ALL.len());
         for kind in Kind::ALL {
-            let Ok(channel) = api.hub.channel(kind.prefix()).await else { return };
+            let Ok(channel) = self.hub.channel(kind.prefix()).await else { return };
             newest.push(channel.subscribe());
         }
         loop {
-            if let Err(error) = self.refresh(api).await {
+            if let Err(error) = self.refresh().await {
                 tracing::error!(%error, "roles and bindings no longer take effect: the store cannot be used");
                 return;
             }
@@ -74,29 +80,29 @@ impl Rbac {
     }
 
     /// Waits until everything that is stored now is in effect.
-    pub(crate) async fn catch_up(&self, api: &Api) {
-        let target = *api.store.revision().borrow();
-        let mut progress = api.hub.progress();
+    pub(crate) async fn catch_up(&self) {
+        let target = *self.store.revision().borrow();
+        let mut progress = self.hub.progress();
         let waited = tokio::time::timeout(CATCH_UP_TIMEOUT, progress.wait_for(|progress| *progress >= target)).await;
         if !matches!(waited, Ok(Ok(_))) {
             tracing::warn!("the watch hub lags behind: a change of roles takes effect later");
             return;
         }
         drop(waited);
-        if let Err(error) = self.refresh(api).await {
+        if let Err(error) = self.refresh().await {
             tracing::warn!(%error, "a change of roles could not be read");
         }
     }
 
     /// Takes in what the hub has delivered.
-    async fn refresh(&self, api: &Api) -> Result<(), StoreError> {
+    async fn refresh(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock().await;
         let mut changed = false;
         for kind in Kind::ALL {
-            let channel = api.hub.channel(kind.prefix()).await?;
+            let channel = self.hub.channel(kind.prefix()).await?;
             loop {
                 let Ok(events) = channel.read(state.seen[kind as usize], BATCH) else {
-                    reload(api, &mut state, kind).await?;
+                    self.reload(&mut state, kind).await?;
                     changed = true;
                     continue;
                 };
@@ -113,28 +119,38 @@ impl Rbac {
                 }
             }
         }
-        if changed { self.settle(api, &mut state).await } else { Ok(()) }
+        if changed { self.settle(&mut state).await } else { Ok(()) }
     }
 
     /// Puts into effect what was taken in.
-    async fn settle(&self, api: &Api, state: &mut State) -> Result<(), StoreError> {
+    async fn settle(&self, state: &mut State) -> Result<(), StoreError> {
         let aggregated = state.policy.aggregate();
         self.policy.store(Arc::new(state.policy.clone()));
         for (name, rules) in aggregated {
-            store_rules(api, &name, &rules).await?;
+            self.store_rules(&name, &rules).await?;
         }
         Ok(())
     }
-}
 
-async fn reload(api: &Api, state: &mut State, kind: Kind) -> Result<(), StoreError> {
-    let snapshot = api.store.range(Range::prefix(kind.prefix()), None, 0).await?;
-    state.policy.clear(kind);
-    for entry in &snapshot.entries {
-        learn(&mut state.policy, kind, &entry.key, &entry.value);
+    async fn reload(&self, state: &mut State, kind: Kind) -> Result<(), StoreError> {
+        let snapshot = self.store.range(Range::prefix(kind.prefix()), None, 0).await?;
+        state.policy.clear(kind);
+        for entry in &snapshot.entries {
+            learn(&mut state.policy, kind, &entry.key, &entry.value);
+        }
+        state.seen[kind as usize] = snapshot.revision;
+        Ok(())
     }
-    state.seen[kind as usize] = snapshot.revision;
-    Ok(())
+
+    /// Stores the rules of an aggregated role. If it has changed meanwhile, its event is on its way.
+    async fn store_rules(&self, name: &str, rules: &[Rule]) -> Result<(), StoreError> {
+        let key = format!("{}{name}", Kind::ClusterRole.prefix());
+        let Some(entry) = self.store.get(key.as_bytes()).await? else { return Ok(()) };
+        let Ok(mut role) = stored::decode(&entry.value) else { return Ok(()) };
+        role["rules"] = if rules.is_empty() { Value::Null } else { rules.iter().map(Rule::to_value).collect() };
+        let write = Write::Put { key: entry.key, expect: Expect::At(entry.modified), value: stored::encode(&role) };
+        self.store.txn(vec![write]).await.map(drop)
+    }
 }
 
 fn learn(policy: &mut Policy, kind: Kind, key: &[u8], value: &[u8]) {
@@ -148,14 +164,4 @@ fn learn(policy: &mut Policy, kind: Kind, key: &[u8], value: &[u8]) {
 /// `name` or `namespace/name`.
 fn name(kind: Kind, key: &[u8]) -> &str {
     key.strip_prefix(kind.prefix().as_bytes()).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default()
-}
-
-/// Stores the rules of an aggregated role. If it has changed meanwhile, its event is on its way.
-async fn store_rules(api: &Api, name: &str, rules: &[Rule]) -> Result<(), StoreError> {
-    let key = format!("{}{name}", Kind::ClusterRole.prefix());
-    let Some(entry) = api.store.get(key.as_bytes()).await? else { return Ok(()) };
-    let Ok(mut role) = stored::decode(&entry.value) else { return Ok(()) };
-    role["rules"] = if rules.is_empty() { Value::Null } else { rules.iter().map(Rule::to_value).collect() };
-    let write = Write::Put { key: entry.key, expect: Expect::At(entry.modified), value: stored::encode(&role) };
-    api.store.txn(vec![write]).await.map(drop)
 }

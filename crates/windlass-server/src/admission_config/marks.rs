@@ -1,33 +1,34 @@
 //! Which namespaces have quotas or limit ranges.
 //!
 //! Most have none, and then a write must not pay for the question: it is one look into a map. A namespace
-//! that is marked may have any number of them, also none; whoever finds none takes the mark away. A mark
-//! carries the revision of the write that set it, so that it cannot be taken away by somebody who looked
-//! before that write.
+//! that is marked may have any number of them, also none; a write that finds none takes the mark away. A mark
+//! carries the revision of the write that set it, so that a write that looked before that one cannot take it away.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use tokio::sync::Mutex;
-use windlass_store::{Range, Revision, StoreError};
+use windlass_store::{Range, Revision, Store, StoreError};
 
-use crate::api::Api;
+use crate::watch::Hub;
 
-pub(super) const QUOTAS: &str = "/registry/resourcequotas/";
-pub(super) const LIMIT_RANGES: &str = "/registry/limitranges/";
+pub(crate) const QUOTAS: &str = "/registry/resourcequotas/";
+pub(crate) const LIMIT_RANGES: &str = "/registry/limitranges/";
 /// How many events are looked at together.
 const BATCH: usize = 1000;
 
 /// The namespaces with quotas and those with limit ranges.
 pub(crate) struct Restrictions {
-    pub(super) quotas: Marks,
-    pub(super) limit_ranges: Marks,
+    pub(crate) quotas: Marks,
+    pub(crate) limit_ranges: Marks,
 }
 
 /// The namespaces that objects below one prefix are in.
-pub(super) struct Marks {
-    pub(super) prefix: &'static str,
+pub(crate) struct Marks {
+    pub(crate) prefix: &'static str,
+    store: Arc<dyn Store>,
+    hub: Arc<Hub>,
     namespaces: RwLock<HashMap<Box<str>, Mark>>,
 }
 
@@ -39,14 +40,14 @@ struct Mark {
 
 impl Restrictions {
     /// No namespace is marked.
-    pub(crate) fn new() -> Self {
-        Self { quotas: Marks::new(QUOTAS), limit_ranges: Marks::new(LIMIT_RANGES) }
+    pub(crate) fn new(store: &Arc<dyn Store>, hub: &Arc<Hub>) -> Self {
+        Self { quotas: Marks::new(QUOTAS, store, hub), limit_ranges: Marks::new(LIMIT_RANGES, store, hub) }
     }
 
     /// Marks every namespace that has something now.
-    pub(crate) async fn open(&self, api: &Api) -> Result<(), StoreError> {
-        self.quotas.read(api).await?;
-        self.limit_ranges.read(api).await?;
+    pub(crate) async fn open(&self) -> Result<(), StoreError> {
+        self.quotas.read().await?;
+        self.limit_ranges.read().await?;
         Ok(())
     }
 
@@ -58,20 +59,28 @@ impl Restrictions {
             _ => {}
         }
     }
+
+    /// Keeps the marks up to date until the store is gone.
+    pub(crate) async fn follow(&self) {
+        // Both only end when the store does.
+        if let Err(error) = tokio::try_join!(self.quotas.follow(), self.limit_ranges.follow()) {
+            tracing::error!(%error, "new quotas and limit ranges no longer take effect: the store cannot be used");
+        }
+    }
 }
 
 impl Marks {
-    fn new(prefix: &'static str) -> Self {
-        Self { prefix, namespaces: RwLock::default() }
+    fn new(prefix: &'static str, store: &Arc<dyn Store>, hub: &Arc<Hub>) -> Self {
+        Self { prefix, store: Arc::clone(store), hub: Arc::clone(hub), namespaces: RwLock::default() }
     }
 
     /// Whether a namespace is marked.
-    pub(super) fn has(&self, namespace: &str) -> bool {
+    pub(crate) fn has(&self, namespace: &str) -> bool {
         self.namespaces.read().contains_key(namespace)
     }
 
-    /// What those who write in a marked namespace take turns with; `None` if it is not marked.
-    pub(super) fn turn(&self, namespace: &str) -> Option<Arc<Mutex<()>>> {
+    /// What the writers in a marked namespace take turns with; `None` if it is not marked.
+    pub(crate) fn turn(&self, namespace: &str) -> Option<Arc<Mutex<()>>> {
         self.namespaces.read().get(namespace).map(|mark| Arc::clone(&mark.turn))
     }
 
@@ -86,15 +95,15 @@ impl Marks {
     }
 
     /// Nothing was there at `revision`.
-    pub(super) fn clear(&self, namespace: &str, revision: Revision) {
+    pub(crate) fn clear(&self, namespace: &str, revision: Revision) {
         let mut namespaces = self.namespaces.write();
         if namespaces.get(namespace).is_some_and(|mark| mark.since <= revision) {
             namespaces.remove(namespace);
         }
     }
 
-    async fn read(&self, api: &Api) -> Result<Revision, StoreError> {
-        let found = api.store.range(Range::prefix(self.prefix), None, 0).await?;
+    async fn read(&self) -> Result<Revision, StoreError> {
+        let found = self.store.range(Range::prefix(self.prefix), None, 0).await?;
         for entry in &found.entries {
             self.set_by_key(&entry.key, entry.modified);
         }
@@ -109,10 +118,10 @@ impl Marks {
     }
 
     /// Marks namespaces as objects come into being that this server did not write itself.
-    async fn follow(&self, api: &Api) -> Result<(), StoreError> {
-        let channel = api.hub.channel(self.prefix).await?;
+    async fn follow(&self) -> Result<(), StoreError> {
+        let channel = self.hub.channel(self.prefix).await?;
         let mut newest = channel.subscribe();
-        let mut seen = self.read(api).await?;
+        let mut seen = self.read().await?;
         loop {
             newest.borrow_and_update();
             match channel.read(seen, BATCH) {
@@ -130,28 +139,22 @@ impl Marks {
                     }
                 }
                 // Too much happened in the meantime.
-                Err(_) => seen = self.read(api).await?,
+                Err(_) => seen = self.read().await?,
             }
         }
     }
 }
 
-/// Keeps the marks up to date until the store is gone.
-pub(crate) async fn follow(api: Arc<Api>) {
-    let (quotas, limit_ranges) = (&api.restrictions.quotas, &api.restrictions.limit_ranges);
-    // Both only end when the store does.
-    if let Err(error) = tokio::try_join!(quotas.follow(&api), limit_ranges.follow(&api)) {
-        tracing::error!(%error, "new quotas and limit ranges no longer take effect: the store cannot be used");
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use windlass_store::Memory;
+
     use super::*;
 
     #[test]
     fn a_mark_stays_if_it_was_set_after_the_look() {
-        let marks = Marks::new(QUOTAS);
+        let store: Arc<dyn Store> = Arc::new(Memory::new());
+        let marks = Marks::new(QUOTAS, &store, &Arc::new(Hub::new(Arc::clone(&store))));
         marks.set_by_key(b"/registry/resourcequotas/a/q", 5);
         assert!(marks.has("a") && !marks.has("b"));
         marks.clear("a", 4);

@@ -3,10 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::answer;
+use crate::attributes::{Attributes, ResourceTarget, Target};
 use crate::authn::User;
-use crate::authz::{self, Attributes, Decision, ResourceTarget, Rule, Target};
+use crate::authz;
+use crate::context::Context;
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
-use crate::registry::Context;
+use crate::rbac::{Decision, Rule};
 use crate::status::{Qualified, Status};
 use crate::validation::access::{Access as _, in_order};
 
@@ -24,7 +26,7 @@ fn is_own(context: &Context) -> bool {
     &*context.served.kind == "SelfSubjectAccessReview"
 }
 
-/// Whether somebody may do what the review says.
+/// Whether the user may do what the review says.
 pub(super) async fn review(context: &Context, mut review: Value) -> Value {
     let own = is_own(context);
     let spec = review.at("spec");
