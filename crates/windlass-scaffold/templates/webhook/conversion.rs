@@ -5,7 +5,7 @@ use windlass::webhook::{Convert, ConvertError};
 use super::«variable» as spoke;
 use «hub_path» as hub;
 
-impl Convert<hub::«kind»> for spoke::«kind» {
+«head»
     fn into_hub(self) -> Result<hub::«kind», ConvertError> {
         // Nothing may be lost: keep what the hub has no field for in an annotation.
         Ok(hub::«kind» {
