@@ -479,8 +479,12 @@ fn parse_git(text: &str) -> Result<String, String> {
         return Ok(format!("ssh://{host}/{}", path.trim_start_matches('/')));
     }
     match std::path::Path::new(text).canonicalize() {
-        Ok(directory) if directory.is_dir() => Ok(format!("file://{}", directory.display())),
-        _ => Err("use the URL of a git repository, such as https://example.com/windlass, or a directory".to_owned()),
+        // A bare repository has its files at the top.
+        Ok(directory) if directory.join(".git").exists() || directory.join("HEAD").is_file() => {
+            Ok(format!("file://{}", directory.display()))
+        }
+        Ok(directory) if directory.is_dir() => Err("there is no git repository in this directory".to_owned()),
+        _ => Err("use the URL of a git repository, such as https://example.com/windlass, or its directory".to_owned()),
     }
 }
 
@@ -538,10 +542,15 @@ mod tests {
             ("https://example.com/windlass", "https://example.com/windlass"),
             ("ssh://git@example.com/windlass.git", "ssh://git@example.com/windlass.git"),
             ("git@example.com:team/windlass.git", "ssh://git@example.com/team/windlass.git"),
-            ("/", "file:///"),
         ] {
             assert_eq!(parse_git(text).as_deref(), Ok(url));
         }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap();
+        let path = path.to_str().unwrap();
+        assert_eq!(parse_git(path), Err("there is no git repository in this directory".to_owned()));
+        std::fs::create_dir(dir.path().join(".git")).unwrap();
+        assert_eq!(parse_git(path), Ok(format!("file://{path}")));
         for text in ["", "not a url", "https://", "nowhere/at/all", "ftp://example.com/x"] {
             assert!(parse_git(text).is_err(), "{text}");
         }

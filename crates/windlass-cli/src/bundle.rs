@@ -168,7 +168,7 @@ fn remove_all(args: &BundleCleanup) -> Result<ExitCode> {
 /// The directory with the manifests, as the bundle's annotations say.
 fn manifests(bundle: &Path) -> Result<PathBuf> {
     if !bundle.is_dir() {
-        bail!("there is no directory {}; `windlass manifests` writes a bundle", bundle.display());
+        bail!("there is no directory {}; `windlass manifests bundle` writes one", bundle.display());
     }
     let file = bundle.join("metadata").join("annotations.yaml");
     let mut directory = bundle.join("manifests");

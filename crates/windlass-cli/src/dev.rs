@@ -37,6 +37,7 @@ use windlass_scaffold::project::Resource;
 use crate::against::apply::Done;
 use crate::against::target::Target;
 use crate::args::Dev;
+use crate::paint::Paint;
 use crate::run::{account, reach};
 use crate::screen::Keys;
 use crate::signals::Signals;
@@ -344,7 +345,7 @@ impl<'a> Loop<'a> {
                 }
             }
             Action::Build { build } => {
-                let colours = self.display.is_live();
+                let colours = self.display.is_live() && Paint::on(&std::io::stdout()).0;
                 let running = process::build(build, &self.args.operator, &self.root, colours, self.inputs.clone());
                 self.build = Some(running?);
             }

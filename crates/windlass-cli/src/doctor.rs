@@ -6,7 +6,6 @@ mod runtime;
 mod tools;
 mod versions;
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -96,7 +95,7 @@ impl Level {
 }
 
 fn print(findings: &[Finding], broken: usize) {
-    let paint = Paint(std::io::stdout().is_terminal());
+    let paint = Paint::on(&std::io::stdout());
     for finding in findings {
         let (mark, ink) = match finding.level {
             Level::Ok => ("✓", Ink::Green),

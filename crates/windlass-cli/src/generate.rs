@@ -128,15 +128,15 @@ fn carry_out(root: &Path, tree: &Tree, args: &GenerateTypes) -> Result<ExitCode>
             "nothing was written, because these files have another content:\n{files}\nAdd --force to replace them, or --dry-run --force to see how they would change"
         );
     }
-    if args.dry_run {
-        output::line(plan.diff().trim_end());
-        return Ok(ExitCode::SUCCESS);
-    }
-    uninterrupted(|| write::write(root, &plan))?;
     if plan.changes.is_empty() {
         output::line("nothing to change");
         return Ok(ExitCode::SUCCESS);
     }
+    if args.dry_run {
+        project::show(&plan);
+        return Ok(ExitCode::SUCCESS);
+    }
+    uninterrupted(|| write::write(root, &plan))?;
     for change in &plan.changes {
         output::line(format_args!("{} {}", change.verb(), root.join(&change.path).display()));
     }

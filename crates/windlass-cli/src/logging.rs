@@ -1,8 +1,8 @@
 //! Logs go to standard error; `RUST_LOG` says how much.
 
-use std::io::IsTerminal as _;
-
 use tracing_subscriber::EnvFilter;
+
+use crate::paint::Paint;
 
 /// Sets logging up for a process that serves.
 pub(crate) fn init() {
@@ -13,6 +13,6 @@ pub(crate) fn init() {
         .with_writer(std::io::stderr)
         // What cannot be logged, as on a full disk, cannot be complained about in the log: that would be a panic.
         .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(Paint::on(&std::io::stderr()).0)
         .try_init();
 }

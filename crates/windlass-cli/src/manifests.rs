@@ -17,7 +17,7 @@ use serde_json::Value;
 use windlass_scaffold::manifests::{HOME, is_definition, is_role, is_webhook};
 
 use crate::args::{ManifestFormat, ManifestKind, Manifests};
-use crate::output;
+use crate::{output, project};
 
 /// How often a program is looked at that has not ended yet.
 const LOOK: Duration = Duration::from_millis(10);
@@ -84,6 +84,7 @@ pub(crate) fn build(args: &Manifests) -> anyhow::Result<PathBuf> {
 
 /// The same, with more options of Cargo.
 pub(crate) fn build_with(args: &Manifests, options: &[&str]) -> anyhow::Result<PathBuf> {
+    project::ensure_package()?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--message-format", "json-render-diagnostics"]).args(options);
     for (option, value) in [("--package", &args.package), ("--bin", &args.bin)] {

@@ -1,11 +1,12 @@
 //! What people and programs read: plain lines on a terminal, JSON for programs.
 
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
 use crate::args::ListFormat;
+use crate::paint::{Ink, Paint};
 
 /// Whether something could not be written to standard output.
 static LOST: AtomicBool = AtomicBool::new(false);
@@ -65,8 +66,8 @@ pub(crate) fn document(format: ListFormat, value: impl FnOnce() -> Value) -> boo
 
 /// What went wrong, with its causes, and on a terminal in colour.
 pub(crate) fn error(error: &anyhow::Error) {
-    let (on, off) = if std::io::stderr().is_terminal() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    note(format_args!("{on}error:{off} {}", with_causes(error)));
+    let label = Paint::on(&std::io::stderr()).ink(Ink::Red, "error:");
+    note(format_args!("{label} {}", with_causes(error)));
 }
 
 /// A line beside the result. Where it cannot be written, that cannot be reported either.

@@ -2,6 +2,7 @@
 //! [`printable`] before it is shown.
 
 use std::borrow::Cow;
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
@@ -23,6 +24,13 @@ pub(crate) enum Ink {
 pub(crate) struct Paint(pub bool);
 
 impl Paint {
+    /// Colours on a terminal that shows them, unless `NO_COLOR` is set.
+    pub(crate) fn on(stream: &impl IsTerminal) -> Self {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self(stream.is_terminal() && !unwanted && !dumb)
+    }
+
     /// The text in this ink.
     pub(crate) fn ink(self, ink: Ink, text: &str) -> String {
         let code = match ink {

@@ -44,6 +44,17 @@ pub(crate) fn cargo_root() -> Result<PathBuf> {
     Ok(root)
 }
 
+/// Refuses to build where cargo would find no package.
+pub(crate) fn ensure_package() -> Result<()> {
+    let here = std::path::absolute(".").context("cannot tell the current directory")?;
+    anyhow::ensure!(
+        here.ancestors().any(|directory| directory.join("Cargo.toml").is_file()),
+        "there is no project here: {} has no Cargo.toml; run `windlass init`, or go to the project's directory",
+        here.display()
+    );
+    Ok(())
+}
+
 /// Refuses a project that a newer windlass has written. Commands that only build it work on any other.
 pub(crate) fn check(root: &Path) -> Result<()> {
     match std::fs::read_to_string(root.join("PROJECT")) {
@@ -75,16 +86,22 @@ pub(crate) fn report(plan: &Plan, args: &Change, next: &str) {
     if output::document(args.output, || json!({"dryRun": args.dry_run, "changes": changes(plan)})) {
         return;
     }
-    if args.dry_run {
-        output::line(plan.diff().trim_end());
-    } else if plan.changes.is_empty() {
+    if plan.changes.is_empty() {
         output::line("nothing to change");
+    } else if args.dry_run {
+        show(plan);
     } else {
         for change in &plan.changes {
             output::line(format_args!("{} {}", change.verb(), change.path));
         }
         output::line(format_args!("\nnext: {next}"));
     }
+}
+
+/// Prints the changes as a diff that `git apply` takes, with the empty line that may be its last one.
+pub(crate) fn show(plan: &Plan) {
+    let diff = plan.diff();
+    output::line(diff.strip_suffix('\n').unwrap_or(&diff));
 }
 
 /// What programs are given about the files that change.

@@ -281,7 +281,8 @@ fn default_controller(project: &Project, resource: &Resource) -> Result<Controll
     }
     let group = resource.group.as_ref().map_or_else(|| resource.qualified_group(), ToString::to_string);
     let group = if group.is_empty() { "core".to_owned() } else { group.replace('.', "-") };
-    ControllerName::new(format!("{group}-{plain}")).map_err(CommandError::Name)
+    let name = format!("{group}-{plain}");
+    ControllerName::new(name.as_str()).map_err(|_| CommandError::NoControllerName { name })
 }
 
 /// A name like `name` that no controller has.

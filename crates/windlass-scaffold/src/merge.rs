@@ -3,8 +3,9 @@
 //! Rust files are merged by what they mean: items and statements that the scaffold adds are put beside the
 //! neighbours that they have in the generated file, and those that it takes away are found by their tokens,
 //! however the user has formatted or moved them ([`rust`]). All other files, and Rust files that do not parse,
-//! are merged line by line.
+//! are merged line by line, and lists in YAML entry by entry where lines contradict each other ([`list`]).
 
+mod list;
 mod rust;
 mod toml;
 
@@ -13,7 +14,7 @@ use std::path::Path;
 /// The merged file; `None` if the changes contradict each other.
 pub(crate) fn merge(path: &str, base: &str, target: &str, disk: &str) -> Option<String> {
     if Path::new(path).extension().is_none_or(|extension| extension != "rs") {
-        return diffy::merge(base, disk, target).ok();
+        return merge_lines(path, base, target, disk).ok();
     }
     // Comments have no meaning in Rust, but those at the top name the license.
     let [(base_head, base), (target_head, target), (disk_head, disk)] = [base, target, disk].map(split_head);
@@ -26,6 +27,15 @@ pub(crate) fn merge(path: &str, base: &str, target: &str, disk: &str) -> Option<
         diffy::merge(base, disk, target).ok()?
     };
     Some(head + &rest)
+}
+
+/// Merges lines; in YAML, entries of lists where lines contradict each other.
+fn merge_lines(path: &str, base: &str, target: &str, disk: &str) -> Result<String, String> {
+    let is_yaml = Path::new(path).extension().is_some_and(|extension| extension == "yaml");
+    diffy::merge(base, disk, target).or_else(|marked| {
+        let merged = if is_yaml { list::merge(base, target, disk) } else { None };
+        merged.ok_or(marked)
+    })
 }
 
 /// The comment at the top of a Rust file, before its documentation, and the rest.
@@ -68,7 +78,7 @@ pub(crate) fn merge_versions(path: &str, base: &str, target: &str, disk: &str) -
     {
         return Ok(merged);
     }
-    let lines = diffy::merge(base, disk, target);
+    let lines = merge_lines(path, base, target, disk);
     if extension != Some("rs") {
         return lines;
     }

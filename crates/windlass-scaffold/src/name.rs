@@ -306,6 +306,29 @@ const LONGEST_NEW: usize = 63 - "-controller-manager-metrics-service".len();
 /// The longest name of a project that exists.
 const LONGEST_READ: usize = 50;
 
+/// The packages of this repository, which projects depend on.
+const PACKAGES: [&str; 19] = [
+    "windlass",
+    "windlass-api",
+    "windlass-cel",
+    "windlass-cli",
+    "windlass-cluster",
+    "windlass-codecs",
+    "windlass-container",
+    "windlass-crd",
+    "windlass-image",
+    "windlass-kinds",
+    "windlass-kwok",
+    "windlass-network",
+    "windlass-node",
+    "windlass-scaffold",
+    "windlass-scheduler",
+    "windlass-server",
+    "windlass-store",
+    "windlass-testing",
+    "windlass-testing-macros",
+];
+
 fn project(name: &str) -> Result<(), String> {
     characters(name, lower, LONGEST_READ)?;
     label_1035(name)?;
@@ -416,8 +439,12 @@ impl ProjectName {
     /// Checks that a new project can have the name. Projects with longer names exist, and can still be worked on.
     ///
     /// # Errors
-    /// If the names of what it installs would be too long.
+    /// If the names of what it installs would be too long, or a package would have the name of one of windlass.
     pub fn check_new(&self) -> Result<(), NameError> {
+        if PACKAGES.contains(&self.0.as_str()) {
+            let problem = "is the name of a package of windlass, and Cargo tells packages apart by their names";
+            return Err(Self::error(self.0.clone(), problem.to_owned()));
+        }
         if self.0.len() <= LONGEST_NEW {
             return Ok(());
         }
@@ -515,6 +542,17 @@ mod tests {
     fn refused<T>(result: Result<T, NameError>, part: &str) {
         let Err(error) = result else { panic!("not refused: {part}") };
         assert!(error.to_string().contains(part), "{part:?} is not in: {error}");
+    }
+
+    #[test]
+    fn projects_are_not_called_like_packages_of_windlass() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut known: Vec<String> =
+            std::fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        known.sort();
+        assert_eq!(known, PACKAGES);
+        refused(ProjectName::new("windlass-server").unwrap().check_new(), "the name of a package of windlass");
+        ProjectName::new("windlass-demo").unwrap().check_new().unwrap();
     }
 
     #[test]

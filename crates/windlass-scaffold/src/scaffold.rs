@@ -22,8 +22,8 @@ pub enum ScaffoldError {
     NoProject { path: String },
     #[error("{path} has a project already")]
     ProjectExists { path: String },
-    #[error("{path} is a file, and a project is a directory: name one that exists, or one that will be created")]
-    NotADirectory { path: String },
+    #[error("{path} is {what}, and a project is a directory: name one that exists, or one that will be created")]
+    NotADirectory { path: String, what: &'static str },
     #[error("this project has no client; `windlass generate client` adds one")]
     NoClient,
     #[error(
@@ -93,8 +93,10 @@ pub(crate) fn open_locked(root: &Path) -> Result<Project, ScaffoldError> {
 /// # Errors
 /// If it has one, or is no directory.
 pub fn ensure_new(root: &Path) -> Result<(), ScaffoldError> {
-    if root.exists() && !root.is_dir() {
-        return Err(ScaffoldError::NotADirectory { path: root.display().to_string() });
+    let known = root.ancestors().find(|path| path.symlink_metadata().is_ok());
+    if let Some(path) = known.filter(|path| !path.is_dir()) {
+        let what = if path.exists() { "a file" } else { "a link that leads nowhere" };
+        return Err(ScaffoldError::NotADirectory { path: path.display().to_string(), what });
     }
     if root.join(FILE).exists() && !write::is_decided(root) {
         return Err(ScaffoldError::ProjectExists { path: root.display().to_string() });

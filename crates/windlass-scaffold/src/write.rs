@@ -2,7 +2,8 @@
 //!
 //! New contents are first written into a directory beside the project's files, `.windlass-changes`, with a list of
 //! what is to happen. When that list is on disk the change is decided: files are then moved into place one by one,
-//! and the directory is removed. A process that ends before leaves a directory without a list, which is thrown away;
+//! and the directory is removed. What a file was before is kept in the directory: when one file cannot be put into place,
+//! all others go back. A process that ends before the list is there leaves a directory without one, which is thrown away;
 //! one that ends in the middle leaves the list, and the next command finishes the work before it begins its own.
 //!
 //! A symbolic link stays one: the file that it leads to is written. A file keeps its permissions and its line ends.
@@ -21,11 +22,17 @@ const LIST: &str = "list.json";
 
 /// A file cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {what} {}: {source}; nothing was changed{}", path.display(), remedy(source))]
+#[error("cannot {what} {}: {source}; {}{}", path.display(), outcome(*is_half), remedy(source))]
 pub struct WriteError {
     what: &'static str,
     path: PathBuf,
     source: io::Error,
+    /// Some files are changed, and cannot be changed back.
+    is_half: bool,
+}
+
+fn outcome(is_half: bool) -> &'static str {
+    if is_half { "some files were changed, and the next command changes the others" } else { "nothing was changed" }
 }
 
 fn remedy(error: &io::Error) -> &'static str {
@@ -47,7 +54,7 @@ struct Move {
 }
 
 fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> WriteError + use<'a> {
-    move |source| WriteError { what, path: path.to_owned(), source }
+    move |source| WriteError { what, path: path.to_owned(), source, is_half: false }
 }
 
 /// Has other commands wait that would change the same project, until it is dropped.
@@ -85,15 +92,17 @@ pub(crate) fn write_locked(root: &Path, plan: &Plan) -> Result<(), WriteError> {
     }
     let created = missing_directories(root);
     let staged = stage(root, plan);
+    // What cannot be removed either stays; the error that came first is the one to tell.
     if staged.is_err() {
-        // What cannot be removed either stays; the error that came first is the one to tell.
         let _ = fs::remove_dir_all(root.join(STAGE));
+    }
+    let written = staged.and_then(|()| finish(root).map(|_| ()));
+    if written.is_err() {
         for directory in created.iter().rev() {
             let _ = fs::remove_dir(directory);
         }
     }
-    staged?;
-    finish(root).map(|_| ())
+    written
 }
 
 /// Finishes what an earlier process was ended in, and clears what it had not decided yet. For a caller that has the
@@ -108,11 +117,17 @@ pub(crate) fn finish(root: &Path) -> Result<bool, WriteError> {
         Ok(text) => {
             let moves: Vec<Move> =
                 serde_json::from_slice(&text).map_err(io::Error::other).map_err(failed("read", &list))?;
-            for entry in &moves {
-                carry_out(root, &stage, entry)?;
+            let done = carry_out_all(root, &stage, &moves);
+            if done.as_ref().is_err_and(|error| error.is_half) {
+                return done.map(|()| decided);
             }
             // The list goes first: without it the directory means nothing.
-            fs::remove_file(&list).map_err(failed("remove", &list))?;
+            let removed = fs::remove_file(&list)
+                .map_err(|source| WriteError { is_half: true, ..failed("remove", &list)(source) });
+            if done.is_err() {
+                let _ = fs::remove_dir_all(&stage);
+            }
+            done.and(removed)?;
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed("read", &list)(error)),
@@ -199,9 +214,58 @@ fn reachable(root: &Path, path: &str) -> Result<(), WriteError> {
     Ok(())
 }
 
-fn carry_out(root: &Path, stage: &Path, entry: &Move) -> Result<(), WriteError> {
+/// Changes all files. If one cannot be changed, those before it become what they were.
+fn carry_out_all(root: &Path, stage: &Path, moves: &[Move]) -> Result<(), WriteError> {
+    for (number, entry) in moves.iter().enumerate() {
+        let Err(mut error) = carry_out(root, stage, (number, entry)) else { continue };
+        for entry in moves.iter().enumerate().take(number + 1).rev() {
+            error.is_half |= take_back(root, stage, entry).is_err();
+        }
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// What a file was before its change.
+fn kept(stage: &Path, number: usize) -> PathBuf {
+    stage.join(format!("{number}.before"))
+}
+
+/// Undoes one change. The new content goes back to where it was, so that the list still says what can be done.
+fn take_back(root: &Path, stage: &Path, (number, entry): (usize, &Move)) -> io::Result<()> {
+    let (target, kept) = (root.join(&entry.path), kept(stage, number));
+    let from = entry.from.as_ref().map(|from| stage.join(from)).filter(|from| !from.exists());
+    if let Some(from) = &from {
+        move_file(&target, from)?;
+        remove_empty_parents(root, &target);
+    }
+    if kept.symlink_metadata().is_ok() {
+        if let Some(parent) = target.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        move_file(&kept, &target)?;
+    }
+    Ok(())
+}
+
+/// Keeps what a file is before it changes. One that is kept already was when an earlier process ended.
+fn keep(target: &Path, kept: &Path) -> io::Result<()> {
+    if kept.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    match fs::hard_link(target, kept) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // Another file system, or one without links.
+        Err(_) => fs::copy(target, kept).map(|_| ()),
+        linked => linked,
+    }
+}
+
+fn carry_out(root: &Path, stage: &Path, (number, entry): (usize, &Move)) -> Result<(), WriteError> {
     let target = root.join(&entry.path);
+    let kept = kept(stage, number);
     let Some(from) = &entry.from else {
+        keep(&target, &kept).map_err(failed("remove", &target))?;
         match fs::remove_file(&target) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove", &target)(error)),
             _ => {}
@@ -221,6 +285,7 @@ fn carry_out(root: &Path, stage: &Path, entry: &Move) -> Result<(), WriteError> 
     } else if entry.executable {
         make_executable(&from).map_err(failed("write", &target))?;
     }
+    keep(&target, &kept).map_err(failed("write", &target))?;
     move_file(&from, &target).map_err(failed("write", &target))
 }
 
@@ -350,6 +415,44 @@ mod tests {
         let root = dir.path().join("file/project");
         write(&root, &plan(&[("a", Some("one"))])).unwrap_err();
         assert_eq!(files(dir.path()), ["file"]);
+    }
+
+    #[test]
+    fn one_file_that_cannot_be_changed_keeps_all_as_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        fs::create_dir(root.join("gone")).unwrap();
+        fs::write(root.join("gone/file"), "was removed").unwrap();
+        fs::write(root.join("edited"), "old").unwrap();
+        let changes = [("edited", Some("new")), ("gone/file", None), ("made/file", Some("new")), ("z", Some("new"))];
+        stage(root, &plan(&changes)).unwrap();
+        // What was not there when everything was checked.
+        fs::create_dir(root.join("z")).unwrap();
+        fs::write(root.join("z/file"), "in the way").unwrap();
+        let error = finish(root).unwrap_err().to_string();
+        assert!(error.starts_with("cannot") && error.contains("/z: "), "{error}");
+        assert!(error.contains("nothing was changed"), "{error}");
+        assert_eq!(files(root), ["edited", "gone/file", "z/file"]);
+        assert_eq!(fs::read_to_string(root.join("edited")).unwrap(), "old");
+        assert_eq!(fs::read_to_string(root.join("gone/file")).unwrap(), "was removed");
+        assert!(!root.join("made").exists());
+    }
+
+    #[test]
+    fn a_decided_change_is_taken_back_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        fs::write(root.join("a"), "old").unwrap();
+        stage(root, &plan(&[("a", Some("new")), ("b", Some("new")), ("c", Some("new"))])).unwrap();
+        // A process that was ended after the second move.
+        let moves: Vec<Move> = serde_json::from_slice(&fs::read(root.join(STAGE).join(LIST)).unwrap()).unwrap();
+        for entry in moves.iter().enumerate().take(2) {
+            carry_out(root, &root.join(STAGE), entry).unwrap();
+        }
+        fs::create_dir_all(root.join("c/d")).unwrap();
+        finish(root).unwrap_err();
+        assert_eq!(files(root), ["a"]);
+        assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "old");
     }
 
     #[test]

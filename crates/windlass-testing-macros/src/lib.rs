@@ -100,6 +100,8 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Erro
         #(#attributes)*
         #[::core::prelude::v1::test]
         fn #name() #output {
+            // A test may have everything it needs done by its setup.
+            #[allow(clippy::unused_async)]
             #function
             ::windlass_testing::run(::windlass_testing::Options::default() #(.#options)*, #test)
         }
@@ -158,6 +160,15 @@ mod tests {
         assert_eq!(refused(quote!(setup), item()), setup);
         assert_eq!(refused(quote!(bare, setup = 5), item()), setup);
         assert_eq!(refused(quote!(setup = a, setup = b), item()), "expected one `setup`");
+    }
+
+    #[test]
+    fn a_test_whose_setup_does_everything_is_linted_as_others() {
+        let item = quote!(
+            async fn starts(_env: Env) {}
+        );
+        let expanded = expand(quote!(setup = start), item).unwrap().to_string();
+        assert!(expanded.contains("allow (clippy :: unused_async)] async fn starts"), "{expanded}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! All generated projects as members of one workspace, which compiles without warnings and passes its tests.
 //!
 //! A generated project is a workspace itself. Its tables for the workspace are the same in each of them, so those of one
-//! project serve all.
+//! project serve all, but for the lints: they are those of windlass itself, which include the generated ones.
 
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
@@ -12,6 +13,10 @@ use crate::{combinations, tutorial};
 
 /// Where the tables of the workspace end.
 const PACKAGE: &str = "\n[package]\n";
+/// The manifest of windlass, with its lints.
+const WINDLASS: &str = include_str!("../../../Cargo.toml");
+/// What generated projects allow beside that: columns of a kind may have the same type.
+const ALLOWED: &str = "duplicated_attributes = \"allow\"\n";
 
 pub(crate) fn check(commands: &Commands) -> Result<()> {
     let started = Instant::now();
@@ -44,9 +49,30 @@ pub(crate) fn check(commands: &Commands) -> Result<()> {
     for name in tutorial::ALL.iter().map(|tutorial| tutorial.name).chain(others) {
         tests.extend(["--package", name]);
     }
+    let converted = converted(root, &projects)?;
+    tests.extend(converted.iter().flat_map(|name| ["--package", name]));
     Commands::cargo(root, &tests)?;
     println!("tests: {} s", started.elapsed().as_secs());
     Ok(())
+}
+
+/// The packages of kinds whose versions are converted: of these packages only they have tests.
+fn converted(root: &Path, projects: &[&str]) -> Result<Vec<String>> {
+    let mut packages = Vec::new();
+    for name in projects {
+        let manifest = std::fs::read_to_string(root.join(name).join("api/Cargo.toml"))?;
+        if manifest.contains("\nconversion = ") {
+            packages.push(format!("{name}-api"));
+        }
+    }
+    Ok(packages)
+}
+
+/// The tables of lints in a manifest, with what is in front of them and behind.
+fn lints(manifest: &str) -> Result<[&str; 3]> {
+    let start = manifest.find("[workspace.lints.").context("a manifest has lints")?;
+    let end = manifest[start..].find("\n[profile.").map_or(manifest.len(), |end| start + end);
+    Ok([&manifest[..start], &manifest[start..end], &manifest[end..]])
 }
 
 /// Makes members of the projects.
@@ -64,6 +90,10 @@ fn join(commands: &Commands, projects: &[&str]) -> Result<()> {
         std::fs::remove_file(file.with_file_name("Cargo.lock"))?;
     }
     let head = head.context("a project with a license")?;
+    let [before, generated, after] = lints(&head)?;
+    anyhow::ensure!(generated.contains(ALLOWED), "generated lints allow {ALLOWED}");
+    let [_, lints, _] = lints(WINDLASS)?;
+    let head = format!("{before}{lints}\n[workspace.lints.clippy.duplicated_attributes]\nlevel = \"allow\"\n{after}");
     let members: Vec<String> = projects.iter().map(|name| format!("\"{name}\", \"{name}/api\"")).collect();
     let text = head.replace("members = [\"api\"]", &format!("members = [{}]", members.join(", ")));
     std::fs::write(commands.directory.join("Cargo.toml"), text)?;

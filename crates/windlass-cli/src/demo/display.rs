@@ -78,8 +78,7 @@ impl<B: Board> Display<B> {
         let form = match format {
             Format::Json => Form::Json(Mutex::default()),
             Format::Text if std::io::stdout().is_terminal() && !dumb && !logs_beside => {
-                let colours = std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-                Form::Live(Live::new(Paint(colours), playbill.about, board))
+                Form::Live(Live::new(Paint::on(&std::io::stdout()), playbill.about, board))
             }
             Format::Text => Form::Plain,
         };

@@ -75,16 +75,17 @@ impl Display {
 
 fn region(machine: &Machine, board: &Board, frame: usize) -> Vec<String> {
     let (columns, rows) = screen::size();
-    let look = Look { paint: Paint(true), columns, rows, spinner: SPINNER[frame % SPINNER.len()] };
+    let look = Look { paint: Paint::on(&std::io::stdout()), columns, rows, spinner: SPINNER[frame % SPINNER.len()] };
     view::lines(machine, board, look, Instant::now())
 }
 
 fn live_lines(told: &Told) -> Vec<String> {
     let (label, text, ink) = told.line();
-    let paint = Paint(true);
+    let paint = Paint::on(&std::io::stdout());
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
     let first = format!("{} {}", paint.ink(Ink::Dim, &format!("{label:<9}")), paint.ink(ink, &printable(first)));
     // The compiler's own colours stay; they are ended on each line.
-    std::iter::once(first).chain(lines.map(|line| format!("{line}\x1b[0m"))).collect()
+    let end = if paint.0 { "\x1b[0m" } else { "" };
+    std::iter::once(first).chain(lines.map(|line| format!("{line}{end}"))).collect()
 }

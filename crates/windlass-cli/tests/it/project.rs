@@ -154,6 +154,18 @@ fn a_short_name_that_is_given_twice_is_one() {
 }
 
 #[test]
+fn commands_say_that_there_is_no_project() {
+    let sandbox = Sandbox::new();
+    for command in
+        ["create api --version v1 --kind Cat", "edit", "upgrade", "manifests", "manifests --write", "dev", "test"]
+    {
+        let said = sandbox.fails(command);
+        assert!(said.contains("there is no project here") && said.contains("`windlass init`"), "{command}: {said}");
+    }
+    assert!(sandbox.fails("bundle run").contains("`windlass manifests bundle` writes one"));
+}
+
+#[test]
 fn a_missing_cluster_is_named_before_anything_is_built() {
     let sandbox = project("");
     // Nothing can be built of this.
@@ -208,10 +220,13 @@ fn a_license_comes_with_its_text() {
 fn wrong_arguments_exit_with_two() {
     let sandbox = project("");
     std::fs::write(sandbox.path("afile"), "mine").unwrap();
+    std::os::unix::fs::symlink("missing", sandbox.path("alink")).unwrap();
     commit(&sandbox);
     for (args, part) in [
         ("frobnicate", "unrecognized subcommand"),
         ("init afile", "afile is a file, and a project is a directory"),
+        ("init afile/shop", "afile is a file, and a project is a directory"),
+        ("init alink --name shop", "alink is a link that leads nowhere, and a project is a directory"),
         ("init Bad_Dir", "--name"),
         ("init my.domain", "The domain of its groups is --domain my.domain"),
         ("init other --windlass-git nonsense", "use the URL of a git repository"),
@@ -263,6 +278,31 @@ fn a_dry_run_shows_a_diff_and_writes_nothing() {
     assert!(diff.contains("+++ b/api/src/v1/guestbook.rs"), "{diff}");
     assert!(diff.contains("+    manager.add(guestbook::controller())?;"), "{diff}");
     assert_unchanged(&sandbox);
+}
+
+#[test]
+fn git_applies_the_diff_of_a_dry_run() {
+    let sandbox = project("");
+    sandbox.succeeds("create api --group webapp --version v1 --kind Guestbook");
+    commit(&sandbox);
+    // The last lines of these diffs are empty ones.
+    for command in
+        ["edit --license none", "delete api --kind Guestbook", "create webhook --kind Guestbook --defaulting"]
+    {
+        let diff = sandbox.succeeds(&format!("{command} --dry-run"));
+        std::fs::write(sandbox.path(".git/change.diff"), diff).unwrap();
+        git(&sandbox, "apply .git/change.diff");
+        git(&sandbox, "add -A");
+        let applied = git(&sandbox, "write-tree");
+        git(&sandbox, "reset -q --hard");
+        sandbox.succeeds(command);
+        git(&sandbox, "add -A");
+        let differ = format!("diff --cached --name-only {}", applied.trim());
+        // Only the record of what was generated is not shown.
+        assert_eq!(git(&sandbox, &differ), ".windlass/generated\n", "windlass {command}");
+        git(&sandbox, "reset -q --hard");
+    }
+    assert_eq!(sandbox.succeeds("edit --multigroup=false --dry-run"), "nothing to change\n");
 }
 
 #[test]
@@ -360,6 +400,7 @@ fn names_of_every_sort_are_refused_without_a_trace() {
         (api, "List", "kubectl takes for a list"),
         ("init other --name", "impl", "reserved word"),
         ("init other --name", "tokio", "generated code uses itself"),
+        ("init other --name", "windlass-api", "is the name of a package of windlass"),
         // Groups and versions that Kubernetes does not have.
         (group, "9lives", "begins with a digit"),
         ("create api --version v1 --kind Guestbook", "--group=-web", "begins or ends with `-`"),
@@ -382,6 +423,18 @@ fn names_of_every_sort_are_refused_without_a_trace() {
         assert!(!said.stderr.contains("panicked"), "windlass {args} {name:?}: {said:?}");
         assert_unchanged(&sandbox);
     }
+}
+
+#[test]
+fn a_controller_without_a_short_name_is_to_be_named() {
+    let sandbox = project("--multigroup");
+    sandbox.succeeds("create api --group webapp --version v1 --kind Guestbook");
+    commit(&sandbox);
+    let api = format!("create api --group {} --version v1 --kind Guestbook", "a".repeat(63));
+    let said = sandbox.fails(&api);
+    assert!(said.contains("aa-guestbook\"") && said.contains("--controller-name"), "{said}");
+    assert_unchanged(&sandbox);
+    sandbox.succeeds(&format!("{api} --controller-name books"));
 }
 
 #[test]

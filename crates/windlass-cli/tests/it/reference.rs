@@ -15,7 +15,8 @@ Environment: `WINDLASS_HOME` is where clusters are kept (`~/.windlass`), `KUBECO
 `WINDLASS_IMAGES` is where images are kept (`.images` in `WINDLASS_HOME`), `WINDLASS_REGISTRIES` is where the mirrors of registries
 are named (`.registries` in `WINDLASS_HOME`).
 
-Results go to standard output, everything else to standard error. Colours are used on a terminal only. Exit codes:
+Results go to standard output, everything else to standard error. Colours are used on a terminal only, unless `NO_COLOR` is
+set. Exit codes:
 
 | code | meaning |
 |---|---|

@@ -87,6 +87,16 @@ impl Drop for Terminal {
 }
 
 #[test]
+fn no_color_turns_colours_off_on_a_terminal() {
+    let sandbox = Sandbox::new();
+    for (variable, label) in [("", "\x1b[31merror:\x1b[0m"), ("1", "error:")] {
+        let mut terminal = Terminal::spawn(sandbox.command("edit").env("NO_COLOR", variable));
+        terminal.shows(&format!("{label} there is no project here"));
+        assert_eq!(terminal.wait().code(), Some(1));
+    }
+}
+
+#[test]
 fn create_api_asks_for_resource_and_controller() {
     let sandbox = Sandbox::new();
     sandbox.succeeds("init --name zoo --domain my.domain");

@@ -12,6 +12,10 @@ fn every_shell_gets_a_script_with_all_commands() {
         for command in ["kubeconfig", "manifests", "completion"] {
             assert!(script.contains(command), "{command} is not in the script for {shell}");
         }
+        // What `--help` does not show.
+        for hidden in ["guard", "watched", "skip-go-version-check"] {
+            assert!(!script.contains(hidden), "{hidden} is in the script for {shell}");
+        }
     }
 }
 

@@ -67,6 +67,11 @@ pub enum CommandError {
          --controller=false, or give this version one of its own with --controller-name"
     )]
     ControllerOfVersion { name: ControllerName, kind: Kind, version: Version },
+    #[error(
+        "the controller would be called \"{name}\", which no controller can be, because it has more than 63 characters or is \
+         a reserved word: name it with --controller-name"
+    )]
+    NoControllerName { name: String },
     #[error("no webhook is named: use --defaulting, --validation or --conversion")]
     NoWebhook,
     #[error("{kind} has a {webhook} webhook already")]

@@ -79,6 +79,8 @@ struct Part<'a> {
     end: usize,
     /// The statements of a function, and where one may be added when there is none.
     body: Option<(Vec<Part<'a>>, usize)>,
+    /// Where a function's name, parameters and result are.
+    signature: std::ops::Range<usize>,
 }
 
 /// A change of the user's text: what to put in the place of a range.
@@ -124,6 +126,8 @@ impl<'a> Source<'a> {
             let statements = self.led(statements);
             let open = self.offset(function.block.brace_token.span.open().end());
             part.body = Some((statements, open));
+            let span = function.sig.span();
+            part.signature = self.offset(span.start())..self.offset(span.end());
         }
         part
     }
@@ -132,7 +136,16 @@ impl<'a> Source<'a> {
         let start = self.with_comments(self.offset(span.start()));
         let end = self.offset(span.end());
         let tokens = node.to_token_stream().to_string();
-        Part { tokens, name: None, text: &self.text[start..end], lead: "", start, end, body: None }
+        Part {
+            tokens,
+            name: None,
+            text: &self.text[start..end],
+            lead: "",
+            start,
+            end,
+            body: None,
+            signature: start..start,
+        }
     }
 
     /// The start of the plain comments directly above, which belong to what follows them.
@@ -173,8 +186,8 @@ fn sequence(
             Some(changed) => {
                 let (old, _) = part.body.as_ref()?;
                 let (new, _) = target[changed].body.as_ref()?;
-                if signature(part) != signature(&target[changed]) {
-                    return None;
+                if part.signature() != target[changed].signature() {
+                    edits.extend(signature_edit(part, &target[changed], disk)?);
                 }
                 // New statements use the parameters by the names that they have in the generated function.
                 let names = parameters(&part.tokens);
@@ -275,7 +288,11 @@ fn renamed(base: &syn::File, disk: &syn::File) -> Vec<Renamed> {
             if let [new] = same[..]
                 && !parameters.iter().any(|(other, _)| other == new)
             {
-                found.push((function.clone(), name.clone(), new.clone()));
+                // Generated code puts `_` in front of one that it does not use.
+                let used = name.trim_start_matches('_');
+                for name in [used.to_owned(), format!("_{used}")] {
+                    found.push((function.clone(), name, new.clone()));
+                }
             }
         }
     }
@@ -323,10 +340,31 @@ impl Source<'_> {
     }
 }
 
-/// A function without its body.
-fn signature<'a>(part: &Part<'a>) -> &'a str {
-    let body = part.text.find('{').unwrap_or(part.text.len());
-    part.text[..body].trim()
+impl<'a> Part<'a> {
+    /// The name, parameters and result of a function.
+    fn signature(&self) -> &'a str {
+        &self.text[self.signature.start - self.start..self.signature.end - self.start]
+    }
+
+    /// The same, whether its parameters are used or not: `_env` and `env` are one.
+    fn signature_of_all(&self) -> String {
+        self.signature().replace("(_", "(").replace(" _", " ")
+    }
+}
+
+/// How a function gets the parameters that it has in the target: none but their being used may change, unless the user
+/// has left the function alone. `None` if the user's function cannot have them.
+fn signature_edit(base: &Part<'_>, target: &Part<'_>, disk: &[Part<'_>]) -> Option<Option<Edit>> {
+    let Some(users) = disk.iter().find(|part| part.name == base.name) else { return Some(None) };
+    let is_same = users.tokens == base.tokens;
+    if !is_same && base.signature_of_all() != target.signature_of_all() {
+        return None;
+    }
+    // What the generated statements no longer use, those of the user may.
+    if users.signature() != base.signature() || (!is_same && target.signature().len() > base.signature().len()) {
+        return Some(None);
+    }
+    Some(Some(Edit { start: users.signature.start, end: users.signature.end, text: target.signature().to_owned() }))
 }
 
 fn removal(parts: &[Part<'_>], at: usize) -> Edit {
@@ -446,6 +484,33 @@ mod tests {
         // The function has another name.
         let disk = by_hand.replace("fn add_to", "fn register");
         assert_eq!(merge(BASE, TARGET, &disk).unwrap().unwrap(), disk);
+    }
+
+    const UNUSED: &str = "mod pet;\n\nuse a::Env;\n\nfn operator(_env: &Env, builder: Builder) -> Manager {\n    \
+                          crate::operator(builder)\n}\n";
+    const USED: &str = "mod pet;\n\nuse a::Env;\n\nfn operator(env: &Env, builder: Builder) -> Manager {\n    let builder = \
+                        builder.webhooks(env.webhooks());\n    crate::operator(builder)\n}\n";
+
+    #[test]
+    fn a_parameter_that_is_used_now_loses_its_underscore() {
+        let mine = |text: &str| text.replace("mod pet;", "mod mine;\nmod pet;");
+        assert_eq!(merge(UNUSED, USED, &mine(UNUSED)).unwrap().unwrap(), mine(USED));
+        assert_eq!(merge(USED, UNUSED, &mine(USED)).unwrap().unwrap(), mine(UNUSED));
+        // In a function that has changes, too.
+        let mine = |text: &str| text.replace("-> Manager {\n", "-> Manager {\n    mine();\n");
+        assert_eq!(merge(UNUSED, USED, &mine(UNUSED)).unwrap().unwrap(), mine(USED));
+    }
+
+    #[test]
+    fn a_parameter_that_the_user_uses_stays() {
+        for name in ["env", "e"] {
+            let before = UNUSED.replace("_env: &Env", &format!("{name}: &Env"));
+            let before = before.replace("    crate::", &format!("    {name}.mine();\n    crate::"));
+            let merged = merge(UNUSED, USED, &before).unwrap().unwrap();
+            assert!(merged.contains(&format!("builder.webhooks({name}.webhooks())")), "{merged}");
+            assert!(merged.contains(&format!("fn operator({name}: &Env, ")), "{merged}");
+            assert_eq!(merge(USED, UNUSED, &merged).unwrap().unwrap(), before);
+        }
     }
 
     #[test]

@@ -63,11 +63,18 @@ fn conversion(project: &Project, hub: &Resource, spoke: &Resource, common: &Valu
     let status = |from: &str, to: &str| {
         let map = format!("map(|status| {to}::{kind}Status {{ conditions: status.conditions }}),");
         super::either(format!("            status: {from}.status.{map}"), || {
-            format!("            status: {from}\n                .status\n                .{map}")
+            if format!("                .{map}").len() <= super::LINE {
+                return format!("            status: {from}\n                .status\n                .{map}");
+            }
+            let fields = "                conditions: status.conditions,\n            }),";
+            format!("            status: {from}.status.map(|status| {to}::{kind}Status {{\n{fields}")
         })
     };
     let values = context! {
         kind => spoke.kind.as_str(),
+        head => super::either(format!("impl Convert<hub::{kind}> for spoke::{kind} {{"), || {
+            format!("impl Convert<hub::{kind}>\n    for spoke::{kind}\n{{")
+        }),
         into_status => status("self", "hub"),
         from_status => status("hub", "spoke"),
         hub => hub.version.as_str(),
@@ -94,15 +101,19 @@ fn versions(project: &Project, declared: &[&Resource], conversions: &[(&Resource
         let mut text = format!("{header}//! Version {} of the group {group}.\n\n", resource.version);
         let mut kinds: Vec<(String, &str)> =
             declared.iter().filter(same).map(|other| (other.kind.module(), other.kind.as_str())).collect();
-        kinds.sort_unstable();
+        let mut lines = Vec::new();
         for (module, kind) in &kinds {
-            let _ = writeln!(text, "pub mod {module};");
+            lines.push((module.clone(), format!("pub mod {module};\n")));
             let converted = conversions.iter().any(|(_, spoke)| same(&spoke) && spoke.kind.as_str() == *kind);
             if converted {
-                let _ = writeln!(text, "#[cfg(feature = \"conversion\")]\nmod {module}_conversion;");
+                let module = format!("{module}_conversion");
+                lines.push((module.clone(), format!("#[cfg(feature = \"conversion\")]\nmod {module};\n")));
             }
         }
+        lines.sort_unstable();
+        text.extend(lines.into_iter().map(|(_, line)| line));
         text.push('\n');
+        kinds.sort_unstable_by(|(one, _), (other, _)| modules::import_order(one, other));
         for (module, kind) in &kinds {
             let _ = writeln!(text, "{}", reexport(module, kind));
         }

@@ -94,16 +94,35 @@ fn imports(text: &mut String, project: &Project, kinds: &[Names<'_>]) {
     text.push_str("\nuse kube::{Api, Client};\nuse windlass::informer::{Informer, InformerFactory};\n\n");
     let mut modules: Vec<String> =
         kinds.iter().filter_map(|kind| version_modules(project, kind.resource).into_iter().next()).collect();
-    modules.sort_unstable();
+    modules.sort_unstable_by(|one, other| super::modules::import_order(one, other));
     modules.dedup();
     match &modules[..] {
         [module] => {
             let _ = writeln!(text, "use crate::{module};");
         }
         _ => {
-            let _ = writeln!(text, "use crate::{{{}}};", modules.join(", "));
+            let line = format!("use crate::{{{}}};", modules.join(", "));
+            let _ = writeln!(text, "{}", super::either(line, || broken_imports(&modules)));
         }
     }
+}
+
+/// As many modules in each line as it has room for.
+fn broken_imports(modules: &[String]) -> String {
+    let mut lines = vec!["    ".to_owned()];
+    for module in modules {
+        let last = lines.last_mut().expect("invariant: there is a first line");
+        if last.trim().is_empty() {
+            last.push_str(module);
+        } else if last.len() + ", ".len() + module.len() + ",".len() < LINE {
+            last.push_str(", ");
+            last.push_str(module);
+        } else {
+            last.push(',');
+            lines.push(format!("    {module}"));
+        }
+    }
+    format!("use crate::{{\n{},\n}};", lines.join("\n"))
 }
 
 fn clients(text: &mut String, kinds: &[Names<'_>]) {

@@ -1,5 +1,6 @@
 //! The files that only list modules.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::tree::Tree;
@@ -49,9 +50,40 @@ fn sorted(mut names: Vec<&str>) -> Vec<&str> {
     names
 }
 
+/// The order of imports, in which rustfmt counts: `v2` comes before `v10`, and `_` before digits and letters.
+pub(super) fn import_order(one: &str, other: &str) -> Ordering {
+    let (mut one, mut other) = (one, other);
+    loop {
+        let digits = |text: &str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (left, right) = (digits(one), digits(other));
+        if left > 0 && right > 0 {
+            let number = |text: &str| text.parse::<u128>().unwrap_or(u128::MAX);
+            match number(&one[..left]).cmp(&number(&other[..right])) {
+                Ordering::Equal => (one, other) = (&one[left..], &other[right..]),
+                unequal => return unequal,
+            }
+            continue;
+        }
+        let key = |text: &str| text.chars().next().map(|c| if c == '_' { '\0' } else { c });
+        match key(one).cmp(&key(other)) {
+            Ordering::Equal if one.is_empty() => return Ordering::Equal,
+            // Names of modules are ASCII.
+            Ordering::Equal => (one, other) = (&one[1..], &other[1..]),
+            unequal => return unequal,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn imports_are_ordered_by_their_numbers() {
+        let mut names = ["foobaz", "v10", "foo10", "foo_bar", "foo2", "v2", "foo", "v2beta1"];
+        names.sort_by(|one, other| import_order(one, other));
+        assert_eq!(names, ["foo", "foo_bar", "foo2", "foo10", "foobaz", "v2", "v2beta1", "v10"]);
+    }
 
     #[test]
     fn a_module_may_have_the_name_of_its_parent() {

@@ -34,8 +34,20 @@ fn controllers(project: &Project, common: &Value, tree: &mut Tree) {
     modules::add(tree, "src/controller", &header, &leaves, about);
     let mut paths: Vec<String> = leaves.iter().map(|leaf| leaf.join("::")).collect();
     paths.sort_unstable();
+    let paths: Vec<String> = paths.iter().map(|path| add(path)).collect();
     let values = context! { modules => modules::top(&leaves), controllers => paths, ..common.clone() };
     tree.add_once("src/controller.rs", template::render("operator/controller.rs", values));
+}
+
+/// The statement that adds a controller to the manager.
+fn add(path: &str) -> String {
+    super::either(format!("    manager.add({path}::controller())?;"), || {
+        let line = format!("        .add({path}::controller())?;");
+        if line.len() <= super::LINE {
+            return format!("    manager\n{line}");
+        }
+        format!("    manager.add(\n        {path}::controller(),\n    )?;")
+    })
 }
 
 fn reconciler(project: &Project, resource: &Resource, name: &ControllerName, common: &Value) -> String {
@@ -47,9 +59,13 @@ fn reconciler(project: &Project, resource: &Resource, name: &ControllerName, com
     let new = format!("    Controller::<{}>::new(\"{name}\")", path.path);
     let complete = format!(".complete({reconciler})");
     let object = format!("{}: Arc<{}>", resource.kind.variable(), path.path);
+    let finalizer = format!("\"{}/{name}\"", resource.qualified_group());
     let head = |name, arguments: [String; 2]| method(name, &arguments, "windlass::Result");
     let values = context! {
-        complete => super::either(format!("{new}{complete}"), || format!("{new}\n        {complete}")),
+        complete => super::either(format!("{new}{complete}"), || match new.len() {
+            ..=super::LINE => format!("{new}\n        {complete}"),
+            _ => format!("    Controller::<{}>::new(\n        \"{name}\",\n    )\n    {complete}", path.path),
+        }),
         reconcile => head("reconcile", [object.clone(), "ctx: Context".to_owned()]),
         cleanup => head("cleanup", [format!("_{object}"), "_ctx: Context".to_owned()]),
         kind => resource.kind.as_str(),
@@ -57,7 +73,11 @@ fn reconciler(project: &Project, resource: &Resource, name: &ControllerName, com
         variable => resource.kind.variable(),
         types => path.import,
         type => path.path,
-        finalizer => format!("{}/{}", resource.qualified_group(), name),
+        // What does not fit into a line of its own either stays where it is.
+        finalizer => super::either(format!("const FINALIZER: &str = {finalizer};"), || {
+            let space = if finalizer.len() + "    ;".len() <= super::LINE { "\n    " } else { " " };
+            format!("const FINALIZER: &str ={space}{finalizer};")
+        }),
         ..common.clone()
     };
     template::render(name_of_template, values)
@@ -75,14 +95,22 @@ fn webhooks(project: &Project, common: &Value, tree: &mut Tree) {
                 format!("{krate}::{}::{}", version_modules(project, version).join("::"), version.kind)
             };
             let spokes = super::api::conversions(project).into_iter().filter(|(hub, _)| *hub == resource);
-            let bind = |value: String| {
+            let bind = |value: String, broken: String| {
                 super::either(format!("    let conversion = {value};"), || {
-                    format!("    let conversion =\n        {value};")
+                    let line = format!("        {value};");
+                    let broken = format!("    let conversion = {broken};");
+                    if line.len() <= super::LINE { format!("    let conversion =\n{line}") } else { broken }
                 })
             };
-            let spokes: Vec<String> =
-                spokes.map(|(_, spoke)| bind(format!("conversion.spoke::<{}>()", path(spoke)))).collect();
-            conversions.push((bind(format!("Conversion::<{}>::new()", path(resource))), spokes));
+            let spoke = |path: String| {
+                let broken = format!("conversion\n        .spoke::<{path}>(\n    )");
+                bind(format!("conversion.spoke::<{path}>()"), broken)
+            };
+            let hub = |path: String| {
+                bind(format!("Conversion::<{path}>::new()"), format!("Conversion::<\n        {path},\n    >::new()"))
+            };
+            let spokes: Vec<String> = spokes.map(|(_, version)| spoke(path(version))).collect();
+            conversions.push((hub(path(resource)), spokes));
         }
         if set.defaulting || set.validation {
             let mut modules = version_modules(project, resource);
@@ -138,12 +166,14 @@ fn tests(project: &Project, common: &Value, tree: &mut Tree) {
         let path = type_path(project, resource);
         let spec = format!("{}Spec::default()", path.path);
         let create = format!("    env.create({}::new(\"sample\", {spec})).await;", path.path);
+        let wait = format!("    env.wait_for_condition::<{}>(\"sample\", \"Ready\", true)", path.path);
         let values = context! {
             kind => resource.kind.as_str(),
             create => super::either(create, || {
                 let create = format!("    env.create({}::new(\"sample\", spec)).await;", path.path);
                 format!("    let spec = {spec};\n{create}")
             }),
+            wait => super::either(format!("{wait}.await;"), || format!("{wait}\n        .await;")),
             types => path.import,
             type => path.path,
             namespaced => api.namespaced,
@@ -154,7 +184,10 @@ fn tests(project: &Project, common: &Value, tree: &mut Tree) {
         names.push(name);
     }
     names.sort_unstable();
-    let values = context! { tests => names, ..common.clone() };
+    let definitions = format!("    for definition in ::{}_api::definitions()", project.project_name.module());
+    let definitions = format!("{definitions}.expect(\"the versions of each kind fit together\")");
+    let definitions = super::either(format!("{definitions} {{"), || format!("{definitions}\n    {{"));
+    let values = context! { tests => names, definitions, ..common.clone() };
     tree.add_once("tests/it/main.rs", template::render("tests/main.rs", values));
 }
 

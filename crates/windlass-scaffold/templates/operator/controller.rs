@@ -18,7 +18,7 @@ pub fn add_to(manager: &mut Manager) -> Result<(), ManagerError> {
     let _ = manager; // `windlass create api` adds the first controller
 %% endif
 %% for path in controllers
-    manager.add(«path»::controller())?;
+«path»
 %% endfor
     Ok(())
 }

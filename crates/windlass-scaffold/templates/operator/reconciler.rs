@@ -9,7 +9,7 @@ use windlass::{Context, Controller, Outcome};
 use «types»;
 
 /// Holds a deleted «kind» until `cleanup` has succeeded.
-const FINALIZER: &str = "«finalizer»";
+«finalizer»
 
 /// The controller, as the manager runs it.
 pub fn controller() -> CompleteController {

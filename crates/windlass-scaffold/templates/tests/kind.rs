@@ -7,7 +7,7 @@ use «types»;
 #[windlass_testing::test(setup = crate::start)]
 async fn becomes_ready_and_goes(env: Env) {
 «create»
-    env.wait_for_condition::<«type»>("sample", "Ready", true).await;
+«wait»
 
     env.delete::<«type»>("sample").await;
     env.wait_gone::<«type»>("sample").await;

@@ -13,7 +13,7 @@ use windlass_testing::Env;
 /// The operator, on a cluster that has its kinds. It runs as a ServiceAccount with the roles that `windlass manifests`
 /// writes: what it does without being allowed to fails here.
 async fn start(env: &Env) {
-    for definition in ::«crate»_api::definitions().expect("the versions of each kind fit together") {
+«definitions»
         env.install_crd(definition).await;
     }
     let rules = operator(env, env.manager()).rules();

@@ -5,7 +5,7 @@ use windlass::webhook::{Convert, ConvertError};
 use super::«variable» as spoke;
 use «hub_path» as hub;
 
-impl Convert<hub::«kind»> for spoke::«kind» {
+«head»
     fn into_hub(self) -> Result<hub::«kind», ConvertError> {
         // Nothing may be lost: keep what the hub has no field for in an annotation.
         Ok(hub::«kind» {
@@ -26,17 +26,18 @@ impl Convert<hub::«kind»> for spoke::«kind» {
 
 #[cfg(test)]
 mod tests {
-    use windlass::webhook::{hub_round_trip, round_trip};
+    use windlass::webhook::{RoundTripError, hub_round_trip, round_trip};
 
     use super::{hub, spoke};
 
     #[test]
-    fn nothing_is_lost() {
+    fn nothing_is_lost() -> Result<(), RoundTripError> {
         let spec = hub::«kind»Spec { foo: Some("bar".into()) };
         let sample = hub::«kind»::new("sample", spec);
-        hub_round_trip::<spoke::«kind», _>(&sample).unwrap();
+        hub_round_trip::<spoke::«kind», _>(&sample)?;
         let spec = spoke::«kind»Spec { foo: Some("bar".into()) };
         let sample = spoke::«kind»::new("sample", spec);
-        round_trip::<_, hub::«kind»>(&sample).unwrap();
+        round_trip::<_, hub::«kind»>(&sample)?;
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! What the user wrote is never lost without `--force`.
 
-use windlass_scaffold::command::{self, CommandError, NewApi};
+use windlass_scaffold::command::{self, CommandError, NewApi, Webhooks};
 use windlass_scaffold::name::ControllerName;
 use windlass_scaffold::scaffold::{self, Mode};
 use windlass_scaffold::{Plan, Project};
@@ -27,6 +27,25 @@ fn an_edited_reconciler_is_not_removed() {
     refused(&dir, delete, "src/controller/guestbook.rs has changes of yours and would be removed");
     forced(&dir, delete);
     assert!(!dir.path().join("src/controller/guestbook.rs").exists());
+}
+
+#[test]
+fn ordinary_additions_of_a_user_stop_no_command() {
+    let dir = Dir::new(&project());
+    dir.create(api("webapp", "v1", "Guestbook"));
+    // A role of their own at the end of the list, and a module of tests.
+    let roles = dir.path().join("config/rbac/kustomization.yaml");
+    let text = std::fs::read_to_string(&roles).unwrap();
+    std::fs::write(&roles, format!("{text}  - mine.yaml\n")).unwrap();
+    dir.edit("tests/it/main.rs", "mod guestbook;", "mod guestbook;\nmod more;");
+    let before = dir.files();
+    dir.create(api("webapp", "v1", "Author"));
+    dir.webhook(&selector("v1", "Author"), &Webhooks { defaulting: true, ..Webhooks::default() });
+    let text = std::fs::read_to_string(&roles).unwrap();
+    assert!(text.contains("author_admin_role.yaml\n") && text.ends_with("  - mine.yaml\n"), "{text}");
+    dir.run(|project| command::delete_webhook(project, &selector("v1", "Author"), &Webhooks::default()));
+    dir.run(|project| command::delete_api(project, &selector("v1", "Author")));
+    assert_eq!(dir.files(), before);
 }
 
 #[test]

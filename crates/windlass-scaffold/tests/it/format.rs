@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use windlass_scaffold::command::{self, NewApi, Webhooks};
+use windlass_scaffold::command::{self, NewApi, Selector, Webhooks};
+use windlass_scaffold::name::{ControllerName, Group, ProjectName};
 use windlass_scaffold::scaffold::{self, Mode};
 
 use super::{Dir, api, project, selector};
@@ -47,6 +48,68 @@ fn generated_code_is_formatted() {
             check(&dir);
         }
     }
+}
+
+#[test]
+fn kinds_of_all_lengths_are_formatted() {
+    if Command::new("rustfmt").arg("--version").output().is_err() {
+        return;
+    }
+    for multigroup in [false, true] {
+        let mut new = project();
+        new.multigroup = multigroup;
+        for length in 1..=59 {
+            let kind = format!("K{}", "x".repeat(length - 1));
+            command::create_api(&mut new, api("webapp", "v1", &kind)).unwrap();
+            command::create_api(&mut new, NewApi { controller: false, ..api("webapp", "v1beta1", &kind) }).unwrap();
+            let all = Webhooks { conversion: true, defaulting: true, validation: true, ..Webhooks::default() };
+            command::create_webhook(&mut new, &selector("v1", &kind), &all).unwrap();
+        }
+        new.settings_mut().client = true;
+        check(&Dir::new(&new));
+    }
+}
+
+#[test]
+fn names_with_numbers_are_in_order() {
+    if Command::new("rustfmt").arg("--version").output().is_err() {
+        return;
+    }
+    let mut new = project();
+    new.multigroup = true;
+    for group in ["a", "a2", "a10", "a-b"] {
+        for kind in ["Foo", "Foo2", "Foo10", "FooBar", "Foobaz"] {
+            let name = Some(ControllerName::new(format!("{group}-{}", kind.to_lowercase())).unwrap());
+            command::create_api(&mut new, NewApi { controller_name: name, ..api(group, "v2", kind) }).unwrap();
+            command::create_api(&mut new, NewApi { controller: false, ..api(group, "v10", kind) }).unwrap();
+            let all = Webhooks { conversion: true, defaulting: true, ..Webhooks::default() };
+            let hub = Selector { group: Some(Group::new(group).unwrap()), ..selector("v2", kind) };
+            command::create_webhook(&mut new, &hub, &all).unwrap();
+        }
+    }
+    new.settings_mut().client = true;
+    check(&Dir::new(&new));
+}
+
+#[test]
+fn groups_of_all_lengths_are_formatted() {
+    if Command::new("rustfmt").arg("--version").output().is_err() {
+        return;
+    }
+    let mut new = project();
+    new.project_name = ProjectName::new("a-name-as-long-as-it-may-be2").unwrap();
+    new.multigroup = true;
+    for length in 1..=45 {
+        let group = format!("g{}", "x".repeat(length - 1));
+        let name = Some(ControllerName::new(format!("c{}", "x".repeat(length - 1))).unwrap());
+        command::create_api(&mut new, NewApi { controller_name: name, ..api(&group, "v1", "Order") }).unwrap();
+        command::create_api(&mut new, NewApi { controller: false, ..api(&group, "v1beta1", "Order") }).unwrap();
+        let all = Webhooks { conversion: true, defaulting: true, validation: true, ..Webhooks::default() };
+        let hub = Selector { group: Some(Group::new(&group).unwrap()), ..selector("v1", "Order") };
+        command::create_webhook(&mut new, &hub, &all).unwrap();
+    }
+    new.settings_mut().client = true;
+    check(&Dir::new(&new));
 }
 
 fn check(dir: &Dir) {
