@@ -167,7 +167,13 @@ pub(crate) fn internal(message: &str) -> Option<&'static Internal> {
 /// Refusals that are text and no Status: their codes, and how they begin.
 const TEXTS: &[(u16, &str)] = &[(404, "404 page not found"), (429, "Too many requests, please try again later.")];
 
-/// Whether a refusal is text at upstream as well.
-pub(crate) fn is_text(code: u16, text: &str) -> bool {
+/// Whether a refusal is text at upstream as well. That of a document that there is in no such form has no body.
+pub(crate) fn is_text(code: u16, uri: &str, text: &str) -> bool {
     TEXTS.iter().any(|(known, words)| *known == code && text.starts_with(words))
+        || (code == 406 && uri.starts_with("/openapi/") && text.is_empty())
+}
+
+/// Whether a refusal follows a write that is done: an object is not shown as a list of metadata, nor a list as metadata.
+pub(crate) fn is_refused_late(code: u16, message: &str) -> bool {
+    code == 406 && message.contains("you requested PartialObjectMetadata")
 }
