@@ -77,6 +77,7 @@ pub(crate) use update::own_status;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use windlass_kinds::crd::CustomVersion;
 use windlass_store::Revision;
 
@@ -104,6 +105,11 @@ pub async fn serve(mut context: Context) -> Result<Answer, Status> {
         status.warnings.append(&mut context.warnings);
         status
     })
+}
+
+/// Carries out a request of the server itself in the course of another one.
+pub(crate) fn serve_own(context: Context) -> BoxFuture<'static, Result<Answer, Status>> {
+    Box::pin(serve(context))
 }
 
 /// Makes the schemas that the request goes by, if they have been dropped: elsewhere, where that may take long.
