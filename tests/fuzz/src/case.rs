@@ -215,7 +215,7 @@ impl Case<'_> {
             return;
         }
         let path = match (sent.act, written["metadata"]["name"].as_str()) {
-            (Act::Create, Some(name)) => format!("{path}/{name}"),
+            (Act::Create, Some(name)) => format!("{path}/{}", escaped(name)),
             // Of an update of a status, the whole object is read.
             (Act::Subresource, Some(_)) if !is_scale => subject.path(),
             _ => path.to_owned(),
@@ -258,6 +258,12 @@ impl Case<'_> {
             &format!("{} {path}\n{}\nread: {}", read.code, describe(sent, answer), read.text()),
         );
     }
+}
+
+/// A name as it is in a path: some kinds take any but a few characters.
+fn escaped(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 /// A request and its answer.

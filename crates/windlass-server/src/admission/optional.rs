@@ -289,9 +289,10 @@ async fn owner_may_be_kept(context: &Context, object: &Value, owner: &Value) -> 
         snapshot.resources().filter(is_owner).map(|found| (found.plural.to_string(), found.namespaced)).collect();
     drop(snapshot);
     if found.is_empty() {
-        let why = match version.contains('/') {
-            true => format!("unexpected GroupVersion string: {api_version}"),
-            false => format!("no matches for kind {} in version {}", quote(kind), quote(api_version)),
+        let why = if version.contains('/') {
+            format!("unexpected GroupVersion string: {api_version}")
+        } else {
+            format!("no matches for kind {} in version {}", quote(kind), quote(api_version))
         };
         let why = format!(
             "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {api_version} Kind \

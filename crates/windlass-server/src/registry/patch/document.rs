@@ -217,9 +217,8 @@ impl<'d> PatchRequest<'d> {
                 let apply =
                     |configuration: &Value| ownership::apply(context, live, configuration, &self.manager, *force);
                 // A refusal quotes what is of the wrong type.
-                apply(configuration).map_err(|why| match is_secret(context) {
-                    true => apply(&redacted(configuration)).err().unwrap_or(why),
-                    false => why,
+                apply(configuration).map_err(|why| {
+                    if is_secret(context) { apply(&redacted(configuration)).err().unwrap_or(why) } else { why }
                 })
             }
         }
