@@ -45,6 +45,8 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn new() -> std::io::Result<Self> {
+        // Caught, it does not end the process: a file that may not grow (`ulimit -f`) is an error of the write.
+        drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         Ok(Self { interrupt, terminate, hangup, quit: None })

@@ -10,7 +10,7 @@
 //!
 //! Where no webhook is registered and no policy is in effect, their part is two atomic loads; where a
 //! namespace has no limit range and no quota, theirs is a look into a map. [`admission_config`](crate::admission_config) says which
-//! of the built-in ones run, and which webhooks and policies there are.
+//! of the built-in ones run, and which webhooks and policies there are; those that are off by default are in `optional`.
 
 mod bound_pods;
 mod certificates;
@@ -20,6 +20,7 @@ mod dispatch;
 mod limit_range;
 mod matching;
 mod node_restriction;
+mod optional;
 mod pod_security;
 mod policy;
 mod priority;
@@ -59,17 +60,16 @@ pub(crate) async fn mutate_create(
     object: &mut Value,
     options: &WriteOptions,
 ) -> Result<(), Status> {
-    if context.runs(AdmissionPlugin::NamespaceLifecycle) {
-        namespace_exists(context, object).await?;
-    }
     let act = Act::Create(options);
+    namespace(context, act, object).await?;
     complete(context, act, object).await?;
-    let Some(mut webhooks) = mutating(context, act, Some(object)) else { return Ok(()) };
-    if ask(context, &mut webhooks, Some(object), None).await? {
+    if let Some(mut webhooks) = mutating(context, act, Some(object))
+        && ask(context, &mut webhooks, Some(object), None).await?
+    {
         complete(context, act, object).await?;
         ask(context, &mut webhooks, Some(object), None).await?;
     }
-    Ok(())
+    always_deny(context, Some(object))
 }
 
 /// What the built-in plugins make of a new object.
@@ -102,13 +102,14 @@ pub(crate) async fn mutate_update(
     limit_range::mutate(context, act, object, Some(live)).await?;
     restrict(context, act, Some(object), Some(live)).await?;
     defaults::update(context, object, live);
-    let Some(mut webhooks) = mutating(context, act, Some(object)) else { return Ok(()) };
-    if ask(context, &mut webhooks, Some(object), Some(live)).await? {
+    if let Some(mut webhooks) = mutating(context, act, Some(object))
+        && ask(context, &mut webhooks, Some(object), Some(live)).await?
+    {
         limit_range::mutate(context, act, object, Some(live)).await?;
         defaults::update(context, object, live);
         ask(context, &mut webhooks, Some(object), Some(live)).await?;
     }
-    Ok(())
+    always_deny(context, Some(object))
 }
 
 /// Whether a webhook or policy might be asked about a write.
@@ -123,6 +124,7 @@ pub(crate) async fn mutate_view(
     view: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
+    namespace(context, act, view).await?;
     if !matches!(act, Act::Connect) {
         restrict(context, act, Some(view), old).await?;
     }
@@ -131,11 +133,12 @@ pub(crate) async fn mutate_view(
     if is_binding && matches!(act, Act::Create(_)) && context.runs(AdmissionPlugin::PodTopologyLabels) {
         bound_pods::label_binding(context, view).await?;
     }
-    let Some(mut webhooks) = mutating(context, act, Some(view)) else { return Ok(()) };
-    if ask(context, &mut webhooks, Some(view), old).await? {
+    if let Some(mut webhooks) = mutating(context, act, Some(view))
+        && ask(context, &mut webhooks, Some(view), old).await?
+    {
         ask(context, &mut webhooks, Some(view), old).await?;
     }
-    Ok(())
+    always_deny(context, Some(view))
 }
 
 /// What may still refuse an object that is valid.
@@ -145,6 +148,10 @@ pub(crate) async fn validate(
     object: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<(), Status> {
+    if context.api.plugins.has_optional() {
+        // Boxed: most servers run none of them.
+        Box::pin(optional::validate(context, act, object, old)).await?;
+    }
     if let Some(object) = object {
         limit_range::validate(context, act, object, old).await?;
         certificates::validate(context, act, object, old)?;
@@ -203,6 +210,7 @@ pub(crate) async fn delete(context: &mut Context, live: &Value, options: &Delete
     {
         ask(context, &mut webhooks, None, Some(live)).await?;
     }
+    always_deny(context, None)?;
     validate(context, act, None, Some(live)).await
 }
 
@@ -213,7 +221,7 @@ pub(crate) async fn connect(context: &mut Context) -> Result<Option<Value>, Stat
         return Err(Status::bad_request("dryRun is not supported"));
     }
     if !has_a_say(&context.api) {
-        return Ok(None);
+        return always_deny(context, None).map(|()| None);
     }
     let mut options = request::connect_options(context);
     mutate_view(context, Act::Connect, &mut options, None).await?;
@@ -320,22 +328,27 @@ fn is_review(context: &Context) -> bool {
         )
 }
 
-/// Before a create: the namespace must exist and not be going away.
-async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Status> {
-    if !context.served.namespaced {
+/// Before a create, of an object or of what a subresource takes: the namespace must exist and not be going away.
+async fn namespace(context: &Context, act: Act<'_>, object: &Value) -> Result<(), Status> {
+    let namespace = context.namespace();
+    if !context.served.namespaced || !matches!(act, Act::Create(_)) {
         return Ok(());
     }
-    let namespace = context.namespace();
-    let key = format!("/registry/namespaces/{namespace}");
-    let Some(entry) = context.api.store.get(key.as_bytes()).await.map_err(Status::internal)? else {
-        return Err(Status::not_found(Qualified { group: "", name: "namespaces" }, namespace));
+    if context.runs(AdmissionPlugin::NamespaceAutoProvision) && !act.dry_run() {
+        Box::pin(optional::provide_namespace(context, object)).await?;
+    }
+    // What a review says about a namespace must not depend on whether there is one.
+    if !context.runs(AdmissionPlugin::NamespaceLifecycle) || is_review(context) {
+        return Ok(());
+    }
+    let Some(entry) = context.api.store.get(&namespace_key(namespace)).await.map_err(Status::internal)? else {
+        return Err(no_namespace(namespace));
     };
     let deleting = peek::metadata(&entry.value).is_some_and(|metadata| metadata.field("deletionTimestamp").is_some());
     let phase = Raw::new(&entry.value).path(&["status", "phase"]);
     if deleting || phase.and_then(|phase| phase.as_str()).as_deref() == Some("Terminating") {
         let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-        let name = crate::object::name(object);
-        let mut status = Status::forbidden(context.qualified(), name, why);
+        let mut status = refused(context, object, why);
         status.details.get_or_insert_default().causes.push(Cause {
             reason: "NamespaceTerminating".into(),
             message: format!("namespace {namespace} is being terminated"),
@@ -346,9 +359,25 @@ async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Statu
     Ok(())
 }
 
+/// Upstream's plugin AlwaysDeny, the last of those that may change something.
+fn always_deny(context: &Context, object: Option<&Value>) -> Result<(), Status> {
+    if !context.runs(AdmissionPlugin::AlwaysDeny) {
+        return Ok(());
+    }
+    Err(refused(context, object.unwrap_or(&Value::Null), "admission control is denying all modifications"))
+}
+
+fn namespace_key(name: &str) -> Vec<u8> {
+    format!("/registry/namespaces/{name}").into_bytes()
+}
+
+fn no_namespace(name: &str) -> Status {
+    Status::not_found(Qualified { group: "", name: "namespaces" }, name)
+}
+
 /// 403 of a plugin. A name that is yet to be generated is shown as far as it is known.
 fn refused(context: &Context, object: &Value, why: impl std::fmt::Display) -> Status {
-    let names = [object::name(object), object::text(object, "generateName")];
+    let names = [context.name(), object::name(object), object::text(object, "generateName")];
     let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
     Status::forbidden(context.qualified(), name, why)
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
 use windlass_kinds::crd::Schemas;
@@ -27,12 +28,17 @@ use crate::state::custom_versions::CustomVersions;
 use crate::state::pipes::Pipes;
 use crate::state::ready_checks::ReadyChecks;
 use crate::state::render_cache::RenderCache;
+use crate::status::Status;
 use crate::streams::Reach;
 use crate::tokens::{TokenKey, Tokens};
 use crate::watch::Hub;
 use crate::webhook::Clients;
 
 pub use crate::admission_config::ExpressionWarning;
+
+/// Creates a namespace in the course of a request for something in it: a request of the server itself, which passes
+/// admission like any other.
+pub(crate) type CreateNamespace = fn(Arc<Api>, String) -> BoxFuture<'static, Result<(), Status>>;
 
 /// Everything a request may need. One per server.
 pub struct Api {
@@ -62,6 +68,8 @@ pub struct Api {
     pub(crate) plugins: AdmissionPlugins,
     /// How pods are judged where namespaces say nothing.
     pub(crate) pod_security: Arc<PodSecurity>,
+    /// For the plugin NamespaceAutoProvision: admission is a part of each write, and cannot begin one itself.
+    pub(crate) create_namespace: CreateNamespace,
     /// The registered admission webhooks.
     pub(crate) webhooks: Webhooks,
     /// The admission policies in effect.

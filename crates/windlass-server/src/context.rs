@@ -119,13 +119,28 @@ impl Context {
     /// What the server itself asks for when it writes the status of an object without a namespace: upstream's
     /// controllers inside the API server are its clients, and subject to admission.
     pub(crate) fn own_status_update(api: &Arc<Api>, served: &Arc<Served>, name: &str) -> Self {
+        let mut own = Self::own(api, served, Verb::Update);
+        own.path.name = Some(name.to_owned());
+        own.path.subresource = Some("status".to_owned());
+        own
+    }
+
+    /// What the server itself asks for when it creates an object without a namespace.
+    pub(crate) fn own_create(api: &Arc<Api>, served: &Arc<Served>, object: &Value) -> Self {
+        let mut own = Self::own(api, served, Verb::Create);
+        own.headers.insert(http::header::USER_AGENT, http::HeaderValue::from_static("kube-apiserver"));
+        own.body = object.to_string().into();
+        own
+    }
+
+    fn own(api: &Arc<Api>, served: &Arc<Served>, verb: Verb) -> Self {
         let path = ResourcePath {
             group: served.group.to_string(),
             version: served.version.to_string(),
             namespace: None,
             resource: served.plural.to_string(),
-            name: Some(name.to_owned()),
-            subresource: Some("status".to_owned()),
+            name: None,
+            subresource: None,
             rest: None,
             watch_prefix: false,
         };
@@ -133,7 +148,7 @@ impl Context {
             api: Arc::clone(api),
             served: Arc::clone(served),
             user: User::new("system:apiserver", [MASTERS.to_owned()]),
-            verb: Verb::Update,
+            verb,
             path,
             query: Query::default(),
             headers: HeaderMap::new(),

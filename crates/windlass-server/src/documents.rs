@@ -1,7 +1,7 @@
 //! Everything that is not a resource: discovery, OpenAPI, version, metrics, the list of paths.
 
 use bytes::Bytes;
-use http::header::{ACCEPT, HeaderValue, LOCATION};
+use http::header::{ACCEPT, HeaderValue, LOCATION, VARY};
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -201,7 +201,7 @@ fn openapi_v2(api: &Api, snapshot: &Snapshot, accept: &str, headers: &HeaderMap)
     let offered = [JSON, v2::PROTOBUF_OLD_TYPE, v2::PROTOBUF_CONTENT_TYPE];
     let additions = || remote::additions(snapshot.remotes(), snapshot.resources(), describe);
     let (name, bytes, content_type) = match negotiate::choose(accept, &offered) {
-        None => return render::raw(StatusCode::NOT_ACCEPTABLE, "", Body::empty()),
+        None => return without_document(StatusCode::NOT_ACCEPTABLE),
         Some(JSON) => {
             let name = "openapi v2 json";
             let json = || v2::json(snapshot.resources(), &additions(), describe);
@@ -249,8 +249,12 @@ fn openapi_v3(
         return render::raw(StatusCode::NOT_FOUND, "", Body::empty());
     };
     let offered = [JSON, v3::PROTOBUF_CONTENT_TYPE, v3::PROTOBUF_OLD_TYPE];
+    // Upstream's handler has nothing to say to a header that names no type.
+    if negotiate::names_none(accept) {
+        return without_document(StatusCode::OK);
+    }
     let Some(chosen) = negotiate::choose(accept, &offered) else {
-        return render::raw(StatusCode::NOT_ACCEPTABLE, "", Body::empty());
+        return without_document(StatusCode::NOT_ACCEPTABLE);
     };
     let tag = snapshot
         .documents()
@@ -273,6 +277,13 @@ fn openapi_v3(
     let tag = Some(tag);
     Tagged { name: &name, bytes, content_type, tag, cache_control, compress_from: COMPRESS_OPENAPI }
         .answer(snapshot, headers)
+}
+
+/// The answer of kube-openapi's handlers to a client that takes none of their forms: nothing.
+fn without_document(code: StatusCode) -> Response<Body> {
+    let mut response = render::raw(code, "", Body::empty());
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    response
 }
 
 fn moved(location: &str) -> Response<Body> {

@@ -76,9 +76,12 @@ pub(crate) use windlass_kinds::strategy;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use serde_json::json;
 use windlass_kinds::crd::CustomVersion;
 use windlass_store::Revision;
 
+use crate::api::Api;
 use crate::effort;
 use crate::rbac;
 use crate::request::Verb;
@@ -102,6 +105,15 @@ pub async fn serve(mut context: Context) -> Result<Answer, Status> {
     answer.map_err(|mut status| {
         status.warnings.append(&mut context.warnings);
         status
+    })
+}
+
+/// Creates a namespace in the course of a request for something in it.
+pub(crate) fn create_namespace(api: Arc<Api>, name: String) -> BoxFuture<'static, Result<(), Status>> {
+    Box::pin(async move {
+        let served = api.catalog.snapshot().find("", "v1", "namespaces").cloned().ok_or_else(Status::no_such_resource)?;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        serve(Context::own_create(&api, &served, &namespace)).await.map(drop)
     })
 }
 

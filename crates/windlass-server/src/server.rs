@@ -292,6 +292,7 @@ impl ServerBuilder {
             front_proxy,
             plugins: self.plugins,
             pod_security: Arc::new(self.pod_security),
+            create_namespace: registry::create_namespace,
             webhooks: Webhooks::new(Arc::clone(&store), Arc::clone(&hub), clients),
             policies: Policies::new(Arc::clone(&store), Arc::clone(&hub)),
             restrictions: Restrictions::new(&store, &hub),

@@ -53,6 +53,11 @@ pub(crate) const INTERNAL: &[Internal] = &[
         condition: "a strategic patch has a value of another type",
     },
     Internal {
+        words: "expected a map[string]interface {}, but received a",
+        file: "staging/src/k8s.io/apimachinery/pkg/util/mergepatch/errors.go",
+        condition: "a directive for a list of objects has other items: mergeKeyValueEqual of strategicpatch/patch.go",
+    },
+    Internal {
         words: "expected a []interface {}, but received a",
         file: "staging/src/k8s.io/apimachinery/pkg/util/mergepatch/errors.go",
         condition: "a directive for a list stands beside a value that is none",
@@ -167,7 +172,14 @@ pub(crate) fn internal(message: &str) -> Option<&'static Internal> {
 /// Refusals that are text and no Status: their codes, and how they begin.
 const TEXTS: &[(u16, &str)] = &[(404, "404 page not found"), (429, "Too many requests, please try again later.")];
 
-/// Whether a refusal is text at upstream as well.
-pub(crate) fn is_text(code: u16, text: &str) -> bool {
+/// Whether a refusal is text at upstream as well. OpenAPI's handlers refuse without a body: a document that there is not, or
+/// not in the form that is asked for.
+pub(crate) fn is_text(code: u16, uri: &str, text: &str) -> bool {
     TEXTS.iter().any(|(known, words)| *known == code && text.starts_with(words))
+        || (matches!(code, 404 | 406) && uri.starts_with("/openapi/") && text.is_empty())
+}
+
+/// Whether a refusal follows a write that is done: an object is not shown as a list of metadata, nor a list as metadata.
+pub(crate) fn is_refused_late(code: u16, message: &str) -> bool {
+    code == 406 && message.contains("you requested PartialObjectMetadata")
 }

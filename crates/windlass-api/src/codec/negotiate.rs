@@ -155,6 +155,11 @@ pub fn choose<'o>(header: &str, offered: &[&'o str]) -> Option<&'o str> {
     parse_accept(header).iter().find_map(|clause| offered.iter().copied().find(|offer| matches(clause, offer)))
 }
 
+/// Whether a header is there and names no media type at all, such as `;`.
+pub fn names_none(header: &str) -> bool {
+    !header.is_empty() && parse_accept(header).is_empty()
+}
+
 /// The format of a request body, or 415. A missing header means JSON.
 pub fn body_format(content_type: Option<&str>, custom: bool) -> Result<Format, Status> {
     let text = content_type.unwrap_or_default();

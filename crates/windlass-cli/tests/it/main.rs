@@ -30,6 +30,7 @@ mod public_names;
 mod reference;
 mod restart;
 mod rootless;
+mod secrets;
 mod services;
 mod terminal;
 mod tools;

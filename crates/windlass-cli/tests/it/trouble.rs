@@ -1,9 +1,15 @@
 //! Full disks, kubeconfigs that cannot be written, and processes that do not answer.
 
+use std::fs::Permissions;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::PostParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -136,4 +142,73 @@ fn killing_a_process_that_does_not_stop_is_reported() {
     let text = "cluster \"one\" did not stop within 10 seconds and was killed; what it had acknowledged is on disk\n";
     assert_eq!(said, text);
     assert_eq!(deaf.wait().code(), None);
+}
+
+/// Somebody who could replace the certificate authority or the store would be an administrator.
+#[test]
+fn a_data_directory_that_others_may_write_is_refused() {
+    let sandbox = Sandbox::new();
+    let mode = |name: &str, mode: u32| {
+        std::fs::create_dir_all(sandbox.path(name)).unwrap();
+        std::fs::set_permissions(sandbox.path(name), Permissions::from_mode(mode)).unwrap();
+    };
+    for part in ["data", "data/pki", "data/store"] {
+        mode(part, 0o777);
+        let said = sandbox.fails("up --foreground --nodes 0 --data-dir data --kubeconfig kubeconfig");
+        let problem = "cannot be used: other users may write to it (mode 0777): run `chmod go-w` on it";
+        assert!(said.contains(&format!("the directory {} {problem}", part)), "{said}");
+        mode(part, 0o755);
+        assert!(!sandbox.path("data/pki/ca.key").exists(), "nothing was written");
+    }
+    let process =
+        Running::spawn(&mut sandbox.command("up --foreground --nodes 0 --data-dir data --kubeconfig kubeconfig"));
+    process.line_with("ready");
+    process.signal(Signal::TERM);
+    assert!(process.wait().success());
+}
+
+/// `ulimit -f` limits the size of each file, and its signal would end a process that does not expect it.
+#[tokio::test]
+async fn a_limit_on_files_refuses_writes_until_it_is_raised() {
+    let sandbox = Sandbox::new();
+    let start = |shell: &str| {
+        let windlass = sandbox.command("up --foreground --nodes 0 --data-dir data --kubeconfig kubeconfig");
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{shell}; exec \"$0\" \"$@\"")]);
+        command.arg(windlass.get_program()).args(windlass.get_args()).current_dir(sandbox.path(""));
+        command.envs(windlass.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let process = Running::spawn(command.env("RUST_LOG", "off"));
+        process.line_with("ready");
+        process
+    };
+    let process = start("true");
+    process.signal(Signal::TERM);
+    assert!(process.wait().success());
+
+    let process = start("ulimit -S -f 10000");
+    let file = Kubeconfig::read_from(sandbox.path("kubeconfig")).unwrap();
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(Client::try_from(config).unwrap());
+    let map = |number: usize| -> ConfigMap {
+        serde_json::from_value(json!({"metadata": {"name": format!("m{number}")}, "data": {"a": "x".repeat(500_000)}}))
+            .unwrap()
+    };
+    let mut written = 0;
+    let refused = loop {
+        match maps.create(&PostParams::default(), &map(written)).await {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 100, "nothing was refused");
+    };
+    assert!(refused.to_string().contains("the disk is full"), "{refused}");
+    assert!(maps.create(&PostParams::default(), &map(written)).await.is_err());
+    let last = written - 1;
+    assert_eq!(maps.get(&format!("m{last}")).await.unwrap().data, map(last).data, "reads are served");
+    let pid = Pid::from_raw(i32::try_from(process.pid()).unwrap());
+    let unlimited = rustix::process::Rlimit { current: None, maximum: None };
+    rustix::process::prlimit(pid, rustix::process::Resource::Fsize, unlimited).unwrap();
+    maps.create(&PostParams::default(), &map(written)).await.unwrap();
+    process.signal(Signal::TERM);
+    assert!(process.wait().success());
 }

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{bound_pods, classes, priority, runtime_class};
+use super::{bound_pods, classes, optional, priority, runtime_class};
 use crate::admission_config::AdmissionPlugin;
 use crate::context::Context;
 use crate::object::metadata_mut;
@@ -40,12 +40,16 @@ pub(crate) async fn create(context: &Context, object: &mut Value) -> Result<(), 
 
 /// Fills in a new pod.
 async fn pod(context: &Context, pod: &mut Value) -> Result<(), Status> {
+    if context.api.plugins.has_optional() {
+        Box::pin(optional::create(context, pod)).await?;
+    }
     if context.runs(AdmissionPlugin::Priority) {
         priority::create(context, pod).await?;
     }
     if context.runs(AdmissionPlugin::DefaultTolerationSeconds) {
         tolerate_failing_nodes(pod);
     }
+    optional::tolerate_resources(context, pod);
     if context.runs(AdmissionPlugin::RuntimeClass) {
         runtime_class::create(context, pod).await?;
     }
@@ -60,12 +64,14 @@ pub(crate) fn update(context: &Context, object: &mut Value, live: &Value) {
     if (&*context.served.group, &*context.served.kind, context.subresource()) != ("", "Pod", "") {
         return;
     }
+    optional::update(context, object, live);
     if context.runs(AdmissionPlugin::Priority) {
         priority::update(object, live);
     }
     if context.runs(AdmissionPlugin::DefaultTolerationSeconds) {
         tolerate_failing_nodes(object);
     }
+    optional::tolerate_resources(context, object);
 }
 
 /// No pod is to be scheduled to a new node before its controller has seen that it is ready.

@@ -19,13 +19,8 @@ use crate::validation::access::{Access as _, AccessMut as _};
 const RESOURCE: Qualified<'static> = Qualified { group: "", name: "pods/binding" };
 
 /// Assigns the pod that the body names to a node: `bindings` is `pods/binding` without the name in the path. Nor
-/// does it know the uid as a precondition.
+/// does it know the uid as a precondition. Admission sees the resource of the request.
 pub(crate) async fn bind_named(context: &mut Context) -> Result<Answer, Status> {
-    let binding = super::decode::object(context, crate::options::FieldValidation::Ignore)?;
-    let pods = context.api.catalog.snapshot().find("", "v1", "pods").cloned();
-    context.served = pods.ok_or_else(Status::no_such_resource)?;
-    context.path.resource = "pods".into();
-    context.path.name = Some(object::name(&binding).to_owned());
     bind_to(context, false).await
 }
 
@@ -34,16 +29,17 @@ pub(super) async fn bind(context: &mut Context) -> Result<Answer, Status> {
     bind_to(context, true).await
 }
 
-async fn bind_to(context: &mut Context, uid_is_precondition: bool) -> Result<Answer, Status> {
+/// `is_of_pod` says whether the path names the pod.
+async fn bind_to(context: &mut Context, is_of_pod: bool) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
     let expected = Expected { group: "", version: "v1", kind: "Binding", custom: false };
     let mut binding = super::decode::view(context, expected, options.field_validation)?;
-    if !uid_is_precondition {
+    if !is_of_pod {
         metadata_mut(&mut binding).remove("uid");
     }
     create::place(context, &mut binding)?;
     admission::mutate_view(context, Act::Create(&options), &mut binding, None).await?;
-    if object::name(&binding) != context.name() {
+    if is_of_pod && object::name(&binding) != context.name() {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     let mut errors = FieldErrors::default();
@@ -52,6 +48,12 @@ async fn bind_to(context: &mut Context, uid_is_precondition: bool) -> Result<Ans
         return Err(Status::unclassified(errors.to_string()));
     }
     admission::validate(context, Act::Create(&options), Some(&binding), None).await?;
+    if !is_of_pod {
+        let pods = context.api.catalog.snapshot().find("", "v1", "pods").cloned();
+        context.served = pods.ok_or_else(Status::no_such_resource)?;
+        context.path.resource = "pods".into();
+        context.path.name = Some(object::name(&binding).to_owned());
+    }
     context.path.subresource = Some("binding".into());
     let now = object::time(context.now);
     let change = update::Change {

@@ -24,6 +24,8 @@ use crate::streams::upgrade::Takeover;
 
 /// How much is on the way at most.
 const BUFFER: usize = 256 << 10;
+/// How many headers an answer has at most: warnings are headers, and an object may give rise to a few hundred.
+const MAX_HEADERS: usize = 5000;
 
 /// Answers a request that asks to upgrade, over a pipe of its own.
 pub(super) async fn answer(api: Arc<Api>, peer: Peer, mut request: Request<Payload>) -> Response<Body> {
@@ -37,7 +39,8 @@ pub(super) async fn answer(api: Arc<Api>, peer: Peer, mut request: Request<Paylo
         *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
         response
     };
-    let (mut sender, connection) = match hyper::client::conn::http1::handshake(TokioIo::new(client)).await {
+    let handshake = hyper::client::conn::http1::Builder::new().max_headers(MAX_HEADERS).handshake(TokioIo::new(client));
+    let (mut sender, connection) = match handshake.await {
         Ok(pipe) => pipe,
         Err(error) => return failed(error),
     };
@@ -78,8 +81,8 @@ async fn serve(api: Arc<Api>, peer: Peer, stream: DuplexStream) {
         request.extensions_mut().insert(peer.clone());
         handle(Arc::clone(&api), request.map(payload)).map(Ok::<_, Infallible>)
     });
-    let http =
-        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades();
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    let http = builder.max_headers(MAX_HEADERS).serve_connection(TokioIo::new(stream), service).with_upgrades();
     if http.await.is_err() {
         return;
     }

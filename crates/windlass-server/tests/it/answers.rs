@@ -152,6 +152,72 @@ async fn metadata_is_asked_for_as_what_it_is() {
     server.stop().await.unwrap();
 }
 
+/// Upstream negotiates the form of the answer (`NegotiateOutputMediaType`) before it reads the body.
+#[tokio::test]
+async fn an_answer_in_no_form_is_refused_before_the_write() {
+    let server = start().await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let pods = "/api/v1/namespaces/default/pods";
+    create(&server, pods, &pod).await;
+    create(&server, MAPS, &json!({"metadata": {"name": "a"}})).await;
+    create(&server, "/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "s"}})).await;
+    let (map, merge) = (json!({"metadata": {"name": "a"}, "data": {"a": "b"}}), "application/merge-patch+json");
+    let (new, json) = (json!({"metadata": {"name": "new"}}), "application/json");
+    let apply = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "b"}});
+    let operations = json!([{"op": "add", "path": "/data", "value": {"a": "b"}}]);
+    let named = json!({"metadata": {"name": "p"}, "target": {"name": "n"}});
+    let status = json!({"status": {"message": "m"}});
+    let label = json!({"spec": {"replicas": 2}});
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod["spec"]});
+    let deployment =
+        json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    create(&server, deployments, &deployment).await;
+    let before = server.api().store.revision().borrow().to_owned();
+    let requests = [
+        (Method::POST, MAPS.to_owned(), json, &new),
+        (Method::PUT, format!("{MAPS}/a"), json, &map),
+        (Method::PUT, format!("{MAPS}/new"), json, &new),
+        (Method::PATCH, format!("{MAPS}/a"), merge, &map),
+        (Method::PATCH, format!("{MAPS}/a"), "application/strategic-merge-patch+json", &map),
+        (Method::PATCH, format!("{MAPS}/a"), "application/json-patch+json", &operations),
+        (Method::PATCH, format!("{MAPS}/a?fieldManager=m"), "application/apply-patch+yaml", &apply),
+        (Method::DELETE, format!("{MAPS}/a"), json, &serde_json::Value::Null),
+        (Method::DELETE, MAPS.to_owned(), json, &serde_json::Value::Null),
+        (Method::PATCH, format!("{pods}/p/status"), merge, &status),
+        (Method::PATCH, format!("{deployments}/d/scale"), merge, &label),
+        (Method::POST, format!("{pods}/p/binding"), json, &named),
+        (Method::POST, format!("{pods}/p/eviction"), json, &pod),
+        (Method::POST, "/api/v1/namespaces/default/bindings".to_owned(), json, &named),
+        (Method::POST, "/api/v1/namespaces/default/serviceaccounts/s/token".to_owned(), json, &new),
+    ];
+    for accept in ["text/html", ";", "application/json;as=Other;g=meta.k8s.io;v=v1"] {
+        for (method, path, content_type, body) in &requests {
+            let bytes = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+            let request = Request::builder().method(method).uri(path).header("accept", accept);
+            let request =
+                request.header("content-type", *content_type).body(Full::<bytes::Bytes>::from(bytes)).unwrap();
+            let answer = server.service().oneshot(request).await.unwrap();
+            assert_eq!(answer.status(), 406, "{method} {path} {accept}");
+        }
+    }
+    assert_eq!(*server.api().store.revision().borrow(), before, "nothing was written");
+    server.stop().await.unwrap();
+}
+
+/// Whether an object can be shown as a list of metadata is found when it is shown, by upstream as well.
+#[tokio::test]
+async fn a_write_shown_as_a_list_of_metadata_is_done() {
+    let server = start().await;
+    let request = Request::post(MAPS).header("content-type", "application/json");
+    let request = request.header("accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
+    let body = serde_json::to_vec(&json!({"metadata": {"name": "a"}})).unwrap();
+    let answer = server.service().oneshot(request.body(Full::<bytes::Bytes>::from(body)).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 406);
+    assert_eq!(get(&server, &format!("{MAPS}/a")).await.code, 200);
+    server.stop().await.unwrap();
+}
+
 /// Which fields objects can be selected by.
 #[tokio::test]
 async fn a_field_selector_names_fields_that_there_are() {

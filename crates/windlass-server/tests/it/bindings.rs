@@ -111,3 +111,54 @@ async fn a_binding_leaves_its_marks_on_the_pod() {
     assert_eq!(bind(&server, "q", forged, node()).await.0, 201);
     assert!(get(&server, &format!("{PODS}/q")).await.body["metadata"]["annotations"].is_null());
 }
+
+/// `NamespaceLifecycle` looks at what subresources create as well: `kubectl drain` reads the cause of the second.
+#[tokio::test]
+async fn subresources_create_nothing_without_their_namespace() {
+    let server = start().await;
+    let binding = json!({"metadata": {"name": "p"}, "target": node()});
+    let eviction = json!({"metadata": {"name": "p"}});
+    let token = json!({"spec": {"audiences": ["a"]}});
+    let requests = [
+        ("bindings", "bindings", &binding),
+        ("pods/p/binding", "pods", &binding),
+        ("pods/p/eviction", "pods", &eviction),
+        ("serviceaccounts/p/token", "serviceaccounts", &token),
+    ];
+    for (path, _, body) in requests {
+        let answer = post(&server, &format!("/api/v1/namespaces/none/{path}"), body).await;
+        assert_eq!((answer.code, answer.message()), (404, "namespaces \"none\" not found"), "{path}");
+    }
+    create(&server, "/api/v1/namespaces", &json!({"metadata": {"name": "going"}})).await;
+    create(
+        &server,
+        "/api/v1/namespaces/going/pods",
+        &json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}),
+    )
+    .await;
+    send(&server, Method::DELETE, "/api/v1/namespaces/going", &Value::Null).await;
+    for (path, resource, body) in requests {
+        let answer = post(&server, &format!("/api/v1/namespaces/going/{path}"), body).await;
+        let why = "unable to create new content in namespace going because it is being terminated";
+        assert_eq!((answer.code, answer.message()), (403, &*format!("{resource} \"p\" is forbidden: {why}")), "{path}");
+        assert_eq!(answer.body["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    }
+    // What a review says must not depend on whether there is the namespace.
+    let review = json!({"spec": {"user": "jane", "resourceAttributes": {"namespace": "none", "verb": "get", "resource": "pods"}}});
+    let path = "/apis/authorization.k8s.io/v1/namespaces/none/localsubjectaccessreviews";
+    assert_eq!(post(&server, path, &review).await.code, 201);
+}
+
+/// Upstream's `bindings` is a resource of its own, so what is about pods does not look at it.
+#[tokio::test]
+async fn pod_security_does_not_judge_bindings() {
+    let server = start().await;
+    let labels =
+        json!({"pod-security.kubernetes.io/enforce": "privileged", "pod-security.kubernetes.io/warn": "restricted"});
+    create(&server, "/api/v1/namespaces", &json!({"metadata": {"name": "strict", "labels": labels}})).await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    create(&server, "/api/v1/namespaces/strict/pods", &pod).await;
+    let binding = json!({"metadata": {"name": "p"}, "target": node()});
+    let answer = post(&server, "/api/v1/namespaces/strict/bindings", &binding).await;
+    assert_eq!((answer.code, &answer.warnings), (201, &Vec::new()), "{}", answer.body);
+}

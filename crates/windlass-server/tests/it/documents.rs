@@ -77,6 +77,28 @@ async fn tagged_documents_may_be_kept_for_ever() {
     server.stop().await.unwrap();
 }
 
+/// kube-openapi's handlers answer without a body; that of one group's document takes a header without types for no wish.
+#[tokio::test]
+async fn openapi_in_no_known_form_is_no_document() {
+    let server = start().await;
+    for (path, accept, code) in [
+        ("/openapi/v3", ";", 200),
+        ("/openapi/v3", "text/html", 200),
+        ("/openapi/v3/api/v1", ";", 200),
+        ("/openapi/v3/api/v1", "text/html", 406),
+        ("/openapi/v2", ";", 406),
+        ("/openapi/v2", "text/html", 406),
+    ] {
+        let answer = get_with(&server, path, &[("accept", accept)]).await;
+        assert_eq!(answer.status(), code, "{path} {accept}");
+        if path != "/openapi/v3" {
+            assert!(answer.body().is_empty() && header(&answer, "content-type").is_empty(), "{path} {accept}");
+            assert_eq!(header(&answer, "vary"), "Accept");
+        }
+    }
+    server.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn large_documents_are_compressed_when_asked() {
     let server = start().await;

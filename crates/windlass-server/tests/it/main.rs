@@ -42,6 +42,7 @@ mod large_watches;
 mod metrics;
 mod nesting;
 mod nodes;
+mod optional_plugins;
 mod overload;
 mod patches;
 mod permissions;

@@ -6,7 +6,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{self, BoxStream, StreamExt as _};
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Empty, Full};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -411,4 +411,22 @@ async fn requests_are_passed_on_to_pods_and_services() {
     let response = crate::client::get_with(&server, path, &[]).await;
     assert_eq!(response.body(), "p: get /x http/1.1 true".as_bytes());
     server.stop().await.unwrap();
+}
+
+/// Each warning is a header, and a client in the same process reads them over a connection of its own.
+#[tokio::test]
+async fn an_upgrade_is_answered_with_hundreds_of_warnings() {
+    let server = Server::builder().start().await.unwrap();
+    let mut map = json!({"metadata": {"name": "m"}});
+    for i in 0..200 {
+        map[format!("x{i}")] = json!(1);
+    }
+    let request = Request::post("/api/v1/namespaces/default/configmaps?fieldValidation=Warn")
+        .header("content-type", "application/json")
+        .header("upgrade", "websocket")
+        .header("connection", "upgrade");
+    let body = Full::<Bytes>::from(serde_json::to_vec(&map).unwrap());
+    let answer = server.service().oneshot(request.body(body).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 201);
+    assert!(answer.headers().get_all("warning").iter().count() > 100);
 }

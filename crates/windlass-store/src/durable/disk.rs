@@ -71,9 +71,10 @@ impl Failure {
 }
 
 impl Failure {
-    /// Whether the disk, or what the user may have of it, is full.
+    /// Whether the disk, or what the user may have of it, is full: `ulimit -f` limits each file.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        let kind = self.source.kind();
+        matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
     }
 
     /// The error of a write that was taken back.

@@ -298,13 +298,13 @@ fn a_failed_sync_ends_writing_but_not_reading() {
 }
 
 /// Has the disk be full for a while, in the operations that `fails` picks.
-fn check_full_disk(fails: fn(Operation<'_>) -> bool) {
+fn check_full_disk(fails: fn(Operation<'_>) -> bool, why: fn() -> io::Error) {
     let dir = TempDir::new().expect("created");
     let armed = Arc::new(AtomicUsize::new(0));
     let store = open_hooked(dir.path(), {
         let armed = Arc::clone(&armed);
         move |operation, _| {
-            if armed.load(Ordering::SeqCst) == 1 && fails(operation) { Err(no_space()) } else { Ok(()) }
+            if armed.load(Ordering::SeqCst) == 1 && fails(operation) { Err(why()) } else { Ok(()) }
         }
     });
     for revision in 2..=10 {
@@ -328,8 +328,14 @@ fn check_full_disk(fails: fn(Operation<'_>) -> bool) {
 
 #[test]
 fn a_full_disk_refuses_writes_only_while_it_is_full() {
-    check_full_disk(|operation| matches!(operation, Operation::Write { .. }));
-    check_full_disk(|operation| matches!(operation, Operation::Sync));
+    check_full_disk(|operation| matches!(operation, Operation::Write { .. }), no_space);
+    check_full_disk(|operation| matches!(operation, Operation::Sync), no_space);
+}
+
+#[test]
+fn a_limit_on_files_is_a_full_disk() {
+    let too_large = || io::Error::from(io::ErrorKind::FileTooLarge);
+    check_full_disk(|operation| matches!(operation, Operation::Write { .. }), too_large);
 }
 
 #[test]

@@ -13,6 +13,9 @@ use crate::registry::{Context, decode, ownership};
 use crate::schema::Schema;
 use crate::status::{Qualified, Status};
 
+/// What a refusal shows instead of a Secret, as upstream's validation does.
+const REDACTED: &str = "<secret contents redacted>";
+
 /// The fields of an object that a patch of its status may change.
 const STATUS_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
@@ -211,7 +214,12 @@ impl<'d> PatchRequest<'d> {
                 Ok(object)
             }
             Patch::Apply { configuration, force } => {
-                ownership::apply(context, live, configuration, &self.manager, *force)
+                let apply =
+                    |configuration: &Value| ownership::apply(context, live, configuration, &self.manager, *force);
+                // A refusal quotes what is of the wrong type.
+                apply(configuration).map_err(|why| {
+                    if is_secret(context) { apply(&redacted(configuration)).err().unwrap_or(why) } else { why }
+                })
             }
         }
     }
@@ -223,7 +231,8 @@ impl<'d> PatchRequest<'d> {
         context.subresource() == "status" && fields.keys().all(|field| STATUS_FIELDS.contains(&field.as_str()))
     }
 
-    /// Why the patch is refused: with the patch if it is strategic, otherwise with the patched object.
+    /// Why the patch is refused: with the patch if it is strategic, otherwise with the patched object. Unlike upstream's, the
+    /// refusal does not show a Secret: users who may not read it may patch it, and refusals are logged.
     fn refusal(
         &self,
         context: &Context,
@@ -232,11 +241,45 @@ impl<'d> PatchRequest<'d> {
         why: String,
     ) -> Result<Status, Status> {
         let shown = match self.patch {
+            _ if is_secret(context) => REDACTED.to_owned(),
             Patch::Strategic(document) => shown(document),
             _ => self.result(context, subject, live)?.to_string(),
         };
         let error = FieldError::invalid(&Path::new("patch"), shown, why);
         Ok(Status::invalid(Qualified { group: "", name: "" }, "", &FieldErrors(vec![error])))
+    }
+}
+
+fn is_secret(context: &Context) -> bool {
+    (&*context.served.group, &*context.served.kind) == ("", "Secret")
+}
+
+/// A configuration of the same form without the contents of a Secret: of its text, only what identifies it is kept.
+fn redacted(configuration: &Value) -> Value {
+    let mut redacted = hidden(configuration);
+    let (Value::Object(from), Value::Object(to)) = (configuration, &mut redacted) else { return redacted };
+    for field in ["apiVersion", "kind"] {
+        if let Some(value) = from.get(field) {
+            to.insert(field.to_owned(), value.clone());
+        }
+    }
+    if let (Some(Value::Object(from)), Some(Value::Object(to))) = (from.get("metadata"), to.get_mut("metadata")) {
+        for field in ["name", "namespace", "uid", "resourceVersion"] {
+            if let Some(value) = from.get(field) {
+                to.insert(field.to_owned(), value.clone());
+            }
+        }
+    }
+    redacted
+}
+
+fn hidden(value: &Value) -> Value {
+    match value {
+        Value::String(_) => REDACTED.into(),
+        Value::Number(_) => 0.into(),
+        Value::Array(items) => items.iter().map(hidden).collect(),
+        Value::Object(map) => map.iter().map(|(field, value)| (field.clone(), hidden(value))).collect(),
+        Value::Null | Value::Bool(_) => value.clone(),
     }
 }
 
