@@ -111,7 +111,8 @@ pub async fn serve(mut context: Context) -> Result<Answer, Status> {
 /// Creates a namespace in the course of a request for something in it.
 pub(crate) fn create_namespace(api: Arc<Api>, name: String) -> BoxFuture<'static, Result<(), Status>> {
     Box::pin(async move {
-        let served = api.catalog.snapshot().find("", "v1", "namespaces").cloned().ok_or_else(Status::no_such_resource)?;
+        let served =
+            api.catalog.snapshot().find("", "v1", "namespaces").cloned().ok_or_else(Status::no_such_resource)?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         serve(Context::own_create(&api, &served, &namespace)).await.map(drop)
     })

@@ -51,7 +51,7 @@ use crate::node_pods::NodePods;
 use crate::openapi::descriptions::DescribeDefinitions;
 use crate::pki::{Authority, PkiError};
 use crate::rbac::Rbac;
-use crate::registry::{allocation, computed};
+use crate::registry::{self, allocation, computed};
 use crate::remote::FrontProxy;
 use crate::state::body_budget::BodyBudget;
 use crate::state::clock::Clock;

@@ -267,7 +267,11 @@ impl CachedClient {
     }
 
     /// [`update_status`](Self::update_status) with options.
-    pub async fn update_status_with<K: TypedObject>(&self, object: &K, options: WriteOptions) -> Result<K, ClientError> {
+    pub async fn update_status_with<K: TypedObject>(
+        &self,
+        object: &K,
+        options: WriteOptions,
+    ) -> Result<K, ClientError> {
         self.objects().update_status_with(object, options).await
     }
 
@@ -397,7 +401,11 @@ impl CachedClient {
     /// # client.caches().stop().await;
     /// # Ok(()) }
     /// ```
-    pub async fn delete_with<K: TypedObject>(&self, key: &ObjectKey, options: DeleteOptions) -> Result<bool, ClientError> {
+    pub async fn delete_with<K: TypedObject>(
+        &self,
+        key: &ObjectKey,
+        options: DeleteOptions,
+    ) -> Result<bool, ClientError> {
         self.objects::<K>().delete_with(key, options).await
     }
 
