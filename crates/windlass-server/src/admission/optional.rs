@@ -11,11 +11,13 @@ use windlass_kinds::strategy::pod::resources;
 
 use super::{Act, namespace_key, no_namespace, refused};
 use crate::admission_config::AdmissionPlugin;
-use crate::authz::{self, Attributes, Decision, ResourceTarget, Target};
+use crate::attributes::{Attributes, ResourceTarget, Target};
+use crate::authz;
 use crate::codec::peek::Raw;
 use crate::context::Context;
 use crate::field::{FieldError, Path, aggregate, quote};
 use crate::object;
+use crate::rbac::Decision;
 use crate::status::Status;
 use crate::validation::access::{Access as _, AccessMut as _, semantically_equal};
 use crate::validation::names;
