@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_that_cannot_be_changed_keeps_all_as_they_are() {
+    fn one_unchangeable_file_keeps_all_as_they_are() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         fs::create_dir(root.join("gone")).unwrap();

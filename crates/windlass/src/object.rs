@@ -214,7 +214,7 @@ pub(crate) fn parse_version(version: &str) -> Option<u64> {
     version.parse().ok()
 }
 
-/// What somebody's panic said.
+/// What a panic said.
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()

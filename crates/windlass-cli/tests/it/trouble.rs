@@ -144,7 +144,7 @@ fn killing_a_process_that_does_not_stop_is_reported() {
     assert_eq!(deaf.wait().code(), None);
 }
 
-/// Somebody who could replace the certificate authority or the store would be an administrator.
+/// A user who could replace the certificate authority or the store would be an administrator.
 #[test]
 fn a_data_directory_that_others_may_write_is_refused() {
     let sandbox = Sandbox::new();

@@ -65,7 +65,7 @@ pub(crate) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether a resource belongs to nobody that Kubernetes knows: a device, a licence.
+/// Whether a resource belongs to no group that Kubernetes knows: a device, a licence.
 pub fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
 }
