@@ -187,7 +187,7 @@ fn sequence(
                 let (old, _) = part.body.as_ref()?;
                 let (new, _) = target[changed].body.as_ref()?;
                 if part.signature() != target[changed].signature() {
-                    edits.extend(signature_edit(part, &target[changed], disk)?);
+                    edits.extend(signature_edit(part, &target[changed], disk).ok()?);
                 }
                 // New statements use the parameters by the names that they have in the generated function.
                 let names = parameters(&part.tokens);
@@ -353,18 +353,18 @@ impl<'a> Part<'a> {
 }
 
 /// How a function gets the parameters that it has in the target: none but their being used may change, unless the user
-/// has left the function alone. `None` if the user's function cannot have them.
-fn signature_edit(base: &Part<'_>, target: &Part<'_>, disk: &[Part<'_>]) -> Option<Option<Edit>> {
-    let Some(users) = disk.iter().find(|part| part.name == base.name) else { return Some(None) };
+/// has left the function alone.
+fn signature_edit(base: &Part<'_>, target: &Part<'_>, disk: &[Part<'_>]) -> Result<Option<Edit>, Contradiction> {
+    let Some(users) = disk.iter().find(|part| part.name == base.name) else { return Ok(None) };
     let is_same = users.tokens == base.tokens;
     if !is_same && base.signature_of_all() != target.signature_of_all() {
-        return None;
+        return Err(Contradiction);
     }
     // What the generated statements no longer use, those of the user may.
     if users.signature() != base.signature() || (!is_same && target.signature().len() > base.signature().len()) {
-        return Some(None);
+        return Ok(None);
     }
-    Some(Some(Edit { start: users.signature.start, end: users.signature.end, text: target.signature().to_owned() }))
+    Ok(Some(Edit { start: users.signature.start, end: users.signature.end, text: target.signature().to_owned() }))
 }
 
 fn removal(parts: &[Part<'_>], at: usize) -> Edit {

@@ -96,15 +96,11 @@ fn imports(text: &mut String, project: &Project, kinds: &[Names<'_>]) {
         kinds.iter().filter_map(|kind| version_modules(project, kind.resource).into_iter().next()).collect();
     modules.sort_unstable_by(|one, other| super::modules::import_order(one, other));
     modules.dedup();
-    match &modules[..] {
-        [module] => {
-            let _ = writeln!(text, "use crate::{module};");
-        }
-        _ => {
-            let line = format!("use crate::{{{}}};", modules.join(", "));
-            let _ = writeln!(text, "{}", super::either(line, || broken_imports(&modules)));
-        }
-    }
+    let imports = match &modules[..] {
+        [module] => format!("use crate::{module};"),
+        _ => super::either(format!("use crate::{{{}}};", modules.join(", ")), || broken_imports(&modules)),
+    };
+    let _ = writeln!(text, "{imports}");
 }
 
 /// As many modules in each line as it has room for.
