@@ -30,6 +30,7 @@ const OWN: &[&str] = &[
     "/registry/apiextensions.k8s.io/",
     "/registry/apiregistration.k8s.io/",
     "/registry/clusterroles/",
+    "/registry/configmaps/kube-system/extension-apiserver-authentication",
     "/registry/flowschemas/",
     "/registry/prioritylevelconfigurations/",
     "/registry/leases/kube-system/",

@@ -58,6 +58,16 @@ pub(crate) const INTERNAL: &[Internal] = &[
         condition: "a directive for a list of objects has other items: mergeKeyValueEqual of strategicpatch/patch.go",
     },
     Internal {
+        words: "expected slice or array type, but got",
+        file: "staging/src/k8s.io/apimachinery/pkg/util/strategicpatch/meta.go",
+        condition: "a strategic patch has a list in a field that is none",
+    },
+    Internal {
+        words: "to proper version: unable to convert unstructured object to",
+        file: "staging/src/k8s.io/apimachinery/pkg/util/managedfields/internal/structuredmerge.go",
+        condition: "a configuration that is applied has a number that its type does not take",
+    },
+    Internal {
         words: "expected a []interface {}, but received a",
         file: "staging/src/k8s.io/apimachinery/pkg/util/mergepatch/errors.go",
         condition: "a directive for a list stands beside a value that is none",

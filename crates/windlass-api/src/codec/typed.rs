@@ -20,6 +20,9 @@ use super::{base64, quantity, time};
 use crate::field::quote;
 use crate::schema::{Schema, Type};
 
+/// So many bytes of a document are searched for the places of its mistakes. Beyond that, mistakes are told in the order of the walk.
+const MOST_SEARCHED: usize = 128 << 20;
+
 /// An object as Go would write it.
 #[derive(Clone, Debug)]
 pub struct Typed {
@@ -61,6 +64,8 @@ struct Walk<'a> {
     /// Whether a client sent this, rather than upstream's store would have it.
     from_client: bool,
     source: Option<&'a [u8]>,
+    /// How many bytes of it have been searched for places.
+    searched: usize,
     strict: Vec<StrictError>,
     /// Whether to note the paths of opaque values in `ignored`.
     note_opaque: bool,
@@ -146,7 +151,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
     fn root(&mut self, value: Value, schema: &Schema) -> Result<Value, String> {
         let value = self.value(value, schema, None, &Place::ROOT);
         match self.fatal.take().or(self.saved.take()) {
@@ -188,7 +193,8 @@ impl Walk<'_> {
                 let type_name = go::type_name(schema, known);
                 let fits = number.as_i64().filter(|n| type_name != "int32" || i32::try_from(*n).is_ok());
                 if fits.is_none() {
-                    self.mistyped(&self.number_text(&number, place), &type_name, place);
+                    let shown = self.number_text(&number, place);
+                    self.mistyped(&shown, &type_name, place);
                 }
                 fits.map(Value::from)
             }
@@ -359,7 +365,8 @@ impl Walk<'_> {
         }
         if place.strict && self.strict.len() < MAX_STRICT_ERRORS * 8 {
             let message = format!("unknown field {}", quote(&place.path()));
-            self.strict.push(StrictError { message, offset: self.offset(place) });
+            let offset = self.offset(place);
+            self.strict.push(StrictError { message, offset });
         }
     }
 
@@ -379,16 +386,22 @@ impl Walk<'_> {
 
     /// Where the value is in the document. Without one, in the order of the walk, which is that of keys:
     /// just what upstream sees of YAML.
-    fn offset(&self, place: &Place<'_>) -> usize {
-        self.source.and_then(|source| place.find(source)).map_or(usize::MAX, |raw| raw.range().start)
+    fn offset(&mut self, place: &Place<'_>) -> usize {
+        self.find(place).map_or(usize::MAX, |raw| raw.range().start)
     }
 
-    fn source_text(&self, place: &Place<'_>) -> Option<String> {
-        let raw = place.find(self.source?)?;
-        String::from_utf8(raw.bytes().to_vec()).ok()
+    fn source_text(&mut self, place: &Place<'_>) -> Option<String> {
+        String::from_utf8(self.find(place)?.bytes().to_vec()).ok()
     }
 
-    fn number_text(&self, number: &serde_json::Number, place: &Place<'_>) -> String {
+    /// The value in the document, which is searched from its start: a large one with many mistakes is not searched for each.
+    fn find(&mut self, place: &Place<'_>) -> Option<Raw<'a>> {
+        let source = self.source.filter(|_| self.searched < MOST_SEARCHED)?;
+        self.searched += source.len();
+        place.find(source)
+    }
+
+    fn number_text(&mut self, number: &serde_json::Number, place: &Place<'_>) -> String {
         let text = self.source_text(place).unwrap_or_else(|| {
             let mut out = Vec::new();
             super::write::write_value(&Value::Number(number.clone()), &mut out);

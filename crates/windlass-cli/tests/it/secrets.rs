@@ -81,7 +81,7 @@ impl Asking {
     }
 }
 
-fn secret(name: &str, kind: &str, data: Value) -> Value {
+fn secret(name: &str, kind: &str, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": kind, "stringData": data})
 }
 
@@ -101,27 +101,27 @@ async fn ask_with_wrong_credentials(asking: &mut Asking) {
 
 /// Secrets that are accepted, and every way in which one is not.
 async fn write_secrets(asking: &mut Asking) {
-    let opaque = secret("planted", "Opaque", json!({"password": DATA}));
+    let opaque = secret("planted", "Opaque", &json!({"password": DATA}));
     assert_eq!(asking.post(SECRETS, &opaque).await.0, 201);
     assert_eq!(asking.post(SECRETS, &opaque).await.0, 409);
     let bootstrap = json!({"token-id": "planted", "token-secret": BOOTSTRAP, "kubeconfig": format!("token: {DATA}")});
     assert_eq!(
-        asking.post(SECRETS, &secret("bootstrap-token-planted", "bootstrap.kubernetes.io/token", bootstrap)).await.0,
+        asking.post(SECRETS, &secret("bootstrap-token-planted", "bootstrap.kubernetes.io/token", &bootstrap)).await.0,
         201
     );
     let fixed = json!({"metadata": {"name": "fixed"}, "immutable": true, "stringData": {"password": DATA}});
     assert_eq!(asking.post(SECRETS, &fixed).await.0, 201);
 
     let refused = [
-        secret("Wrong_Name", "Opaque", json!({"password": DATA})),
-        secret("a", "Opaque", json!({"wrong key": DATA})),
-        secret("a", "kubernetes.io/dockerconfigjson", json!({".dockerconfigjson": DATA})),
-        secret("a", "kubernetes.io/dockercfg", json!({".dockercfg": DATA})),
-        secret("a", "kubernetes.io/tls", json!({"tls.key": DATA})),
-        secret("a", "kubernetes.io/ssh-auth", json!({"other": DATA})),
-        secret("a", "kubernetes.io/service-account-token", json!({"token": DATA})),
-        secret("a", "Opaque", json!({"password": {"nested": DATA}})),
-        secret("a", "Opaque", json!(DATA)),
+        secret("Wrong_Name", "Opaque", &json!({"password": DATA})),
+        secret("a", "Opaque", &json!({"wrong key": DATA})),
+        secret("a", "kubernetes.io/dockerconfigjson", &json!({".dockerconfigjson": DATA})),
+        secret("a", "kubernetes.io/dockercfg", &json!({".dockercfg": DATA})),
+        secret("a", "kubernetes.io/tls", &json!({"tls.key": DATA})),
+        secret("a", "kubernetes.io/ssh-auth", &json!({"other": DATA})),
+        secret("a", "kubernetes.io/service-account-token", &json!({"token": DATA})),
+        secret("a", "Opaque", &json!({"password": {"nested": DATA}})),
+        secret("a", "Opaque", &json!(DATA)),
         json!({"metadata": {"name": "a"}, "data": {"password": DATA}}),
         json!({"metadata": {"name": "a"}, "data": [DATA]}),
         json!({"metadata": {"name": "a", "labels": {"a": {"b": DATA}}}, "stringData": {"password": DATA}}),
@@ -131,7 +131,7 @@ async fn write_secrets(asking: &mut Asking) {
         assert!(matches!(code, 400 | 422), "{code} {body}");
     }
     let whole = json!({"metadata": {"name": "a"}, "stringData": {"password": DATA}}).to_string();
-    for body in [&whole[..whole.len() - 2], &format!("{whole}{whole}"), &whole.replace(":", "=")] {
+    for body in [&whole[..whole.len() - 2], &format!("{whole}{whole}"), &whole.replace(':', "=")] {
         assert_eq!(asking.send(Method::POST, SECRETS, "application/json", body).await.0, 400);
     }
     assert_eq!(asking.send(Method::POST, SECRETS, "application/yaml", &format!("stringData: [{DATA}")).await.0, 400);
@@ -210,7 +210,7 @@ async fn fail_elsewhere(asking: &mut Asking) {
         "admissionReviewVersions": ["v1"]}]});
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     assert_eq!(asking.post(path, &hook).await.0, 201);
-    assert_eq!(asking.post(SECRETS, &secret("hooked", "Opaque", json!({"password": DATA}))).await.0, 500);
+    assert_eq!(asking.post(SECRETS, &secret("hooked", "Opaque", &json!({"password": DATA}))).await.0, 500);
     assert_eq!(asking.send(Method::DELETE, &format!("{path}/h"), "application/json", "").await.0, 200);
 }
 
@@ -253,8 +253,7 @@ async fn planted_secrets_are_told_to_no_one_else() {
     process.signal(Signal::TERM);
     assert!(process.wait().success());
 
-    let mut secrets: Vec<String> =
-        [WRONG_TOKEN, PASSWORD, DATA, BOOTSTRAP, REVIEWED].map(|plain| plain.to_owned()).into();
+    let mut secrets: Vec<String> = [WRONG_TOKEN, PASSWORD, DATA, BOOTSTRAP, REVIEWED].map(str::to_owned).into();
     let encoded: Vec<String> = secrets.iter().map(|plain| BASE64_STANDARD.encode(plain)).collect();
     secrets.extend(encoded.into_iter().map(|text| text.trim_end_matches('=').to_owned()));
     secrets.push(BASE64_STANDARD.encode(format!("admin:{PASSWORD}")));

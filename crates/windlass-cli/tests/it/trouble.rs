@@ -156,7 +156,7 @@ fn a_data_directory_that_others_may_write_is_refused() {
         mode(part, 0o777);
         let said = sandbox.fails("up --foreground --nodes 0 --data-dir data --kubeconfig kubeconfig");
         let problem = "cannot be used: other users may write to it (mode 0777): run `chmod go-w` on it";
-        assert!(said.contains(&format!("the directory {} {problem}", part)), "{said}");
+        assert!(said.contains(&format!("the directory {part} {problem}")), "{said}");
         mode(part, 0o755);
         assert!(!sandbox.path("data/pki/ca.key").exists(), "nothing was written");
     }

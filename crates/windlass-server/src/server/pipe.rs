@@ -24,8 +24,8 @@ use crate::streams::upgrade::Takeover;
 
 /// How much is on the way at most.
 const BUFFER: usize = 256 << 10;
-/// How many headers an answer has at most: warnings are headers, and an object may give rise to a few hundred.
-const MAX_HEADERS: usize = 5000;
+/// How many headers an answer has at most: each warning is one, and an object may give rise to a hundred.
+const MAX_HEADERS: usize = 1000;
 
 /// Answers a request that asks to upgrade, over a pipe of its own.
 pub(super) async fn answer(api: Arc<Api>, peer: Peer, mut request: Request<Payload>) -> Response<Body> {

@@ -190,6 +190,20 @@ fn values_are_written_in_canonical_form() {
     assert_eq!(decoded("", "v1", "Secret", &json!({"data": {"a": "YW\nJj"}}))["data"]["a"], "YWJj");
 }
 
+/// Searched for each mistake from its start, this body would take minutes.
+#[test]
+fn many_mistakes_do_not_take_their_square() {
+    let started = std::time::Instant::now();
+    let entry = "{\"time\":\"x\"}";
+    let body = format!("{{\"metadata\":{{\"managedFields\":[{}]}}}}", vec![entry; 100_000].join(","));
+    let why = refused("", "v1", "ConfigMap", &body);
+    assert!(why.starts_with("parsing time \"x\" as "), "{why}");
+    let labels: Vec<String> = (0..100_000).map(|i| format!("\"l{i:06}\":{i}")).collect();
+    let why = refused("", "v1", "ConfigMap", &format!("{{\"metadata\":{{\"labels\":{{{}}}}}}}", labels.join(",")));
+    assert!(why.starts_with("json: cannot unmarshal number into Go struct field "), "{why}");
+    assert!(started.elapsed() < std::time::Duration::from_secs(60), "{:?}", started.elapsed());
+}
+
 #[test]
 fn schemas_of_custom_resources_pass_through_their_own_decoders() {
     let crd = |schema: Value| {
