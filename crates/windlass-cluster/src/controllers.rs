@@ -80,7 +80,7 @@ pub(crate) use policy_status::Check;
 const FIELD_MANAGER: &str = "kube-controller-manager";
 /// How many objects of a kind caches keep decoded: a decoded pod takes ten times the memory of its bytes, and thousands
 /// may change within seconds.
-const MOST_DECODED: usize = 8192;
+const MOST_DECODED: usize = 1024;
 /// How long controllers may take to finish what they are doing when the cluster stops.
 const GRACE: Duration = Duration::from_secs(5);
 
