@@ -15,6 +15,7 @@ mod accounts;
 mod garbage;
 mod namespace;
 mod protection;
+mod role_aggregation;
 mod root_ca;
 mod service_account;
 mod service_cidr;
@@ -158,6 +159,8 @@ pub enum BuiltIn {
     CertificateCleaner,
     /// Makes ServiceCIDRs ready, and keeps them while Services have addresses of theirs.
     ServiceCidr,
+    /// Gathers the rules of aggregated ClusterRoles.
+    RoleAggregation,
 }
 
 impl BuiltIn {
@@ -198,6 +201,7 @@ impl BuiltIn {
         Self::CertificateSigning,
         Self::CertificateCleaner,
         Self::ServiceCidr,
+        Self::RoleAggregation,
     ];
 
     /// Upstream's names, where upstream has the controller.
@@ -238,6 +242,7 @@ impl BuiltIn {
         (Self::CertificateSigning, "certificatesigningrequest-signing-controller"),
         (Self::CertificateCleaner, "certificatesigningrequest-cleaner-controller"),
         (Self::ServiceCidr, "service-cidr-controller"),
+        (Self::RoleAggregation, "clusterrole-aggregation-controller"),
     ];
 
     /// The name that kube-controller-manager has for it in `--controllers`; `kube-scheduler` for the scheduler.
@@ -484,6 +489,9 @@ fn assemble(
     }
     if controllers.contains(BuiltIn::ServiceCidr) {
         service_cidr::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::RoleAggregation) {
+        role_aggregation::add(&mut manager)?;
     }
     if controllers.contains(BuiltIn::GarbageCollector) {
         garbage::add(&mut manager, &mut inventory)?;

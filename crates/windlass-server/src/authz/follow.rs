@@ -2,21 +2,18 @@
 //!
 //! A task follows them through the watch hub and swaps in a new [`Policy`] after each batch of changes.
 //! Whoever wrote one waits for [`Rbac::catch_up`], so that a change is in effect when its client hears
-//! of it. The rules of aggregated ClusterRoles are computed here, take effect at once and are stored.
+//! of it. Aggregated ClusterRoles have the rules that are stored: a controller keeps these up to date.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use serde_json::Value;
 use tokio::sync::Mutex;
-use windlass_store::{Expect, Range, Revision, StoreError, Write};
+use windlass_store::{Range, Revision, StoreError};
 
 use super::policy::{Kind, Policy};
-use super::rules::Rule;
 use crate::api::Api;
 use crate::codec::json;
-use crate::registry::stored;
 
 /// How many events are taken in at once.
 const BATCH: usize = 256;
@@ -50,7 +47,8 @@ impl Rbac {
         for kind in Kind::ALL {
             reload(api, &mut state, kind).await?;
         }
-        self.settle(api, &mut state).await
+        self.settle(&state);
+        Ok(())
     }
 
     /// Follows changes until the hub is gone.
@@ -113,17 +111,15 @@ impl Rbac {
                 }
             }
         }
-        if changed { self.settle(api, &mut state).await } else { Ok(()) }
+        if changed {
+            self.settle(&state);
+        }
+        Ok(())
     }
 
     /// Puts into effect what was taken in.
-    async fn settle(&self, api: &Api, state: &mut State) -> Result<(), StoreError> {
-        let aggregated = state.policy.aggregate();
+    fn settle(&self, state: &State) {
         self.policy.store(Arc::new(state.policy.clone()));
-        for (name, rules) in aggregated {
-            store_rules(api, &name, &rules).await?;
-        }
-        Ok(())
     }
 }
 
@@ -148,14 +144,4 @@ fn learn(policy: &mut Policy, kind: Kind, key: &[u8], value: &[u8]) {
 /// `name` or `namespace/name`.
 fn name(kind: Kind, key: &[u8]) -> &str {
     key.strip_prefix(kind.prefix().as_bytes()).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default()
-}
-
-/// Stores the rules of an aggregated role. If it has changed meanwhile, its event is on its way.
-async fn store_rules(api: &Api, name: &str, rules: &[Rule]) -> Result<(), StoreError> {
-    let key = format!("{}{name}", Kind::ClusterRole.prefix());
-    let Some(entry) = api.store.get(key.as_bytes()).await? else { return Ok(()) };
-    let Ok(mut role) = stored::decode(&entry.value) else { return Ok(()) };
-    role["rules"] = if rules.is_empty() { Value::Null } else { rules.iter().map(Rule::to_value).collect() };
-    let write = Write::Put { key: entry.key, expect: Expect::At(entry.modified), value: stored::encode(&role) };
-    api.store.txn(vec![write]).await.map(drop)
 }
