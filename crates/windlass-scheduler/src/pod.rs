@@ -57,6 +57,10 @@ pub struct PodInfo {
     pub claims: Box<[ClaimUse]>,
     /// Disks that only some pods can share.
     pub disks: Box<[Disk]>,
+    /// The resource claims it uses.
+    pub devices: Box<[DeviceUse]>,
+    /// Whether some of these are not there, so that the pod is not tried.
+    pub lacks_devices: bool,
     /// The images of its containers and volumes, with tags.
     pub images: Box<[Box<str>]>,
     /// How many containers it has, init containers as well.
@@ -329,6 +333,17 @@ pub struct ClaimUse {
     pub ephemeral: bool,
 }
 
+/// A resource claim that a pod uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceUse {
+    /// One that the pod names.
+    Claim(Box<str>),
+    /// One that was made for the pod from a template.
+    Generated(Box<str>),
+    /// One that is still to be made from a template.
+    NotGenerated,
+}
+
 /// A disk that pods of one node cannot share freely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
@@ -414,10 +429,17 @@ impl PodInfo {
             affinity: affinity.and_then(|affinity| PodAffinity::new(affinity, namespace)),
             claims: spec.volumes.iter().flatten().filter_map(|volume| claim(volume, pod)).collect(),
             disks: spec.volumes.iter().flatten().filter_map(Disk::new).collect(),
+            devices: devices(pod, spec),
+            lacks_devices: false,
             images: images(spec),
             containers: spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len),
             owner: owner(pod),
         }
+    }
+
+    /// Whether the pod is not to be tried.
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.gated || self.lacks_devices
     }
 
     /// Whether the pod tolerates a taint.
@@ -461,6 +483,21 @@ fn claim(volume: &Volume, pod: &Pod) -> Option<ClaimUse> {
     volume.ephemeral.as_ref()?;
     let name = format!("{}-{}", pod.metadata.name.as_deref().unwrap_or_default(), volume.name);
     Some(ClaimUse { name: name.into(), ephemeral: true })
+}
+
+fn devices(pod: &Pod, spec: &PodSpec) -> Box<[DeviceUse]> {
+    let statuses = pod.status.iter().flat_map(|status| status.resource_claim_statuses.iter().flatten());
+    let used = spec.resource_claims.iter().flatten().filter_map(|claim| {
+        if let Some(name) = &claim.resource_claim_name {
+            return Some(DeviceUse::Claim(name.as_str().into()));
+        }
+        let Some(status) = statuses.clone().find(|status| status.name == claim.name) else {
+            return Some(DeviceUse::NotGenerated);
+        };
+        // Without a name there, the pod needs none.
+        status.resource_claim_name.as_deref().map(|name| DeviceUse::Generated(name.into()))
+    });
+    used.collect()
 }
 
 fn images(spec: &PodSpec) -> Box<[Box<str>]> {

@@ -31,6 +31,8 @@ struct Changes {
     pods: bool,
     /// Claims, volumes or classes have changed.
     volumes: bool,
+    /// Resource claims or classes of devices have changed.
+    devices: bool,
 }
 
 /// Something to be done about a pod.
@@ -93,7 +95,7 @@ impl State {
         if phase == "Succeeded" || phase == "Failed" {
             return self.remove_pod(pod);
         }
-        let info = PodInfo::new(pod);
+        let mut info = PodInfo::new(pod);
         if let Some(node) = &info.node {
             let node = node.clone();
             self.queue.remove(&info.uid);
@@ -113,6 +115,7 @@ impl State {
         if info.deleting {
             return self.remove_pod(pod);
         }
+        info.lacks_devices = !self.cluster.devices.are_there(&info);
         let reported = reported(pod);
         match &info.nominated {
             Some(node) => self.cluster.nominate(&Arc::new(info.clone()), &node.clone()),
@@ -138,6 +141,16 @@ impl State {
 
     pub(crate) fn volumes_changed(&mut self) {
         self.changes.volumes = true;
+    }
+
+    /// Resource claims or classes of devices have changed.
+    pub(crate) fn devices_changed(&mut self, now: Instant) {
+        self.changes.devices = true;
+        for (pod, reported) in self.queue.lacking_devices() {
+            if self.cluster.devices.are_there(&pod) {
+                self.queue.set(PodInfo { lacks_devices: false, ..(*pod).clone() }, reported, now);
+            }
+        }
     }
 
     pub(crate) fn pods_changed(&mut self) {
@@ -210,7 +223,7 @@ impl State {
     /// Tries pods again for which something has changed that may help.
     fn move_waiting(&mut self, now: Instant) {
         let changes = std::mem::take(&mut self.changes);
-        if changes.nodes.is_empty() && !changes.pods && !changes.volumes {
+        if changes.nodes.is_empty() && !changes.pods && !changes.volumes && !changes.devices {
             return;
         }
         let waiting: Vec<(Arc<PodInfo>, Causes)> =
@@ -219,6 +232,7 @@ impl State {
         for (pod, causes) in waiting {
             let helps = (changes.pods && causes.is_about_other_pods())
                 || (changes.volumes && causes.is_about_volumes())
+                || (changes.devices && causes.is_about_devices())
                 || if few {
                     changes.nodes.iter().any(|node| self.cluster.may_suit(&pod, node))
                 } else {

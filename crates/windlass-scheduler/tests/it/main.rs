@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
 mod build;
+mod devices;
 mod differential;
 mod filters;
 mod naive;
