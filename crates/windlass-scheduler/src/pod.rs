@@ -26,7 +26,7 @@ pub struct PodInfo {
     /// `status.nominatedNodeName`.
     pub nominated: Option<Box<str>>,
     /// `spec.schedulerName`.
-    pub scheduler: Box<str>,
+    pub scheduler: Arc<str>,
     /// `spec.priority`.
     pub priority: i32,
     /// Whether `spec.preemptionPolicy` is `Never`.
@@ -44,7 +44,7 @@ pub struct PodInfo {
     /// Ports of the node.
     pub ports: Box<[HostPort]>,
     /// `spec.tolerations`.
-    pub tolerations: Box<[Toleration]>,
+    pub tolerations: Arc<[Toleration]>,
     /// Which nodes the pod may run on.
     pub required_nodes: NodeRequirement,
     /// Which nodes the pod would rather run on, with weights.
@@ -62,7 +62,7 @@ pub struct PodInfo {
     /// Whether some of these are not there, so that the pod is not tried.
     pub lacks_devices: bool,
     /// The images of its containers and volumes, with tags.
-    pub images: Box<[Box<str>]>,
+    pub images: Arc<[Box<str>]>,
     /// How many containers it has, init containers as well.
     pub containers: usize,
     /// The controller, if it is one whose pods are spread by default.
@@ -437,6 +437,22 @@ impl PodInfo {
         }
     }
 
+    /// Uses what is the same in another pod, so that thousands of pods have it once.
+    pub(crate) fn share(&mut self, other: &Self) {
+        if self.scheduler == other.scheduler {
+            self.scheduler = Arc::clone(&other.scheduler);
+        }
+        if self.tolerations == other.tolerations {
+            self.tolerations = Arc::clone(&other.tolerations);
+        }
+        if self.images == other.images {
+            self.images = Arc::clone(&other.images);
+        }
+        if self.namespace == other.namespace {
+            self.namespace = Arc::clone(&other.namespace);
+        }
+    }
+
     /// Whether the pod is not to be tried.
     pub(crate) fn is_held_back(&self) -> bool {
         self.gated || self.lacks_devices
@@ -500,7 +516,7 @@ fn devices(pod: &Pod, spec: &PodSpec) -> Box<[DeviceUse]> {
     used.collect()
 }
 
-fn images(spec: &PodSpec) -> Box<[Box<str>]> {
+fn images(spec: &PodSpec) -> Arc<[Box<str>]> {
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     let volumes = spec.volumes.iter().flatten().filter_map(|volume| volume.image.as_ref()?.reference.as_deref());
     let images = containers.filter_map(|container| container.image.as_deref()).chain(volumes);

@@ -60,6 +60,8 @@ pub(crate) struct State {
     /// The names that pods may ask for this scheduler by, with what is counted about each.
     profiles: BTreeMap<String, Attempts>,
     changes: Changes,
+    /// The last pod that was told of: most have much in common with the one before.
+    last: Option<Arc<PodInfo>>,
     random: fastrand::Rng,
 }
 
@@ -70,6 +72,7 @@ impl State {
             queue: SchedulingQueue::default(),
             profiles: profiles.iter().map(|name| (name.clone(), Attempts::new(metrics, name))).collect(),
             changes: Changes::default(),
+            last: None,
             random: fastrand::Rng::new(),
         }
     }
@@ -96,12 +99,17 @@ impl State {
             return self.remove_pod(pod);
         }
         let mut info = PodInfo::new(pod);
+        if let Some(last) = &self.last {
+            info.share(last);
+        }
         if let Some(node) = &info.node {
             let node = node.clone();
             self.queue.remove(&info.uid);
             let before = self.cluster.pod(&info.namespace, &info.uid).cloned();
             let smaller = before.is_some_and(|before| before.requests != info.requests);
-            if self.cluster.add_pod(&Arc::new(info)) {
+            let info = Arc::new(info);
+            self.last = Some(Arc::clone(&info));
+            if self.cluster.add_pod(&info) {
                 self.changes.pods = true;
                 if smaller {
                     self.changes.nodes.insert(node);
@@ -254,4 +262,31 @@ fn reported(pod: &Pod) -> Reported {
     let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());
     let nominated = nominated.filter(|name| !name.is_empty()).map(Box::from);
     Reported { unscheduled: condition.is_some(), why, nominated }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::json;
+    use windlass::serde_json::from_value;
+
+    use super::*;
+
+    #[test]
+    fn pods_share_what_they_have_in_common() {
+        let mut state = State::new(&BTreeSet::from(["default-scheduler".to_owned()]), &Registry::default());
+        let mut set = |name: &str, key: &str| {
+            let pod = json!({
+                "metadata": {"name": name, "namespace": "ns", "uid": name},
+                "spec": {
+                    "nodeName": "n", "containers": [{"name": "c", "image": "i"}],
+                    "tolerations": [{"key": key, "operator": "Exists"}],
+                },
+            });
+            state.set_pod(&from_value(pod).expect("a pod"), Instant::now());
+            Arc::clone(state.cluster.pod("ns", name).expect("there"))
+        };
+        let (first, second, third) = (set("a", "x"), set("b", "x"), set("c", "y"));
+        assert!(Arc::ptr_eq(&first.tolerations, &second.tolerations) && Arc::ptr_eq(&first.images, &third.images));
+        assert_ne!(second.tolerations, third.tolerations);
+    }
 }
