@@ -10,4 +10,5 @@ mod naive;
 mod preemption;
 mod random;
 mod scores;
+mod storage;
 mod volumes;
