@@ -1,7 +1,7 @@
 //! Resource claims of pods: whether they exist, and on which nodes their devices are.
 //!
-//! The counterpart of upstream's plugin `DynamicResources`, without the allocation of devices: claims that are not
-//! allocated wait for somebody else to do that.
+//! The counterpart of upstream's plugin `DynamicResources`, without the allocation of devices: a pod waits until another
+//! program has allocated its claims.
 
 use std::collections::{HashMap, HashSet};
 
@@ -112,7 +112,8 @@ impl Devices {
         self.classes.remove(name);
     }
 
-    /// Whether the claims of a pod exist. Until they do, upstream's scheduler does not try the pod at all, and tells nobody.
+    /// Whether the claims of a pod exist. Until they do, upstream's scheduler does not try the pod, and
+    /// reports nothing.
     pub(crate) fn are_there(&self, pod: &PodInfo) -> bool {
         self.claims_of(pod).all(|found| found.is_ok())
     }
