@@ -15,6 +15,7 @@ mod accounts;
 mod garbage;
 mod namespace;
 mod protection;
+mod role_aggregation;
 mod root_ca;
 mod service_account;
 mod service_cidr;
@@ -80,7 +81,7 @@ pub(crate) use policy_status::Check;
 const FIELD_MANAGER: &str = "kube-controller-manager";
 /// How many objects of a kind caches keep decoded: a decoded pod takes ten times the memory of its bytes, and thousands
 /// may change within seconds.
-const MOST_DECODED: usize = 8192;
+const MOST_DECODED: usize = 1024;
 /// How long controllers may take to finish what they are doing when the cluster stops.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -158,6 +159,8 @@ pub enum BuiltIn {
     CertificateCleaner,
     /// Makes ServiceCIDRs ready, and keeps them while Services have addresses of theirs.
     ServiceCidr,
+    /// Gathers the rules of aggregated ClusterRoles.
+    RoleAggregation,
 }
 
 impl BuiltIn {
@@ -198,6 +201,7 @@ impl BuiltIn {
         Self::CertificateSigning,
         Self::CertificateCleaner,
         Self::ServiceCidr,
+        Self::RoleAggregation,
     ];
 
     /// Upstream's names, where upstream has the controller.
@@ -238,6 +242,7 @@ impl BuiltIn {
         (Self::CertificateSigning, "certificatesigningrequest-signing-controller"),
         (Self::CertificateCleaner, "certificatesigningrequest-cleaner-controller"),
         (Self::ServiceCidr, "service-cidr-controller"),
+        (Self::RoleAggregation, "clusterrole-aggregation-controller"),
     ];
 
     /// The name that kube-controller-manager has for it in `--controllers`; `kube-scheduler` for the scheduler.
@@ -484,6 +489,9 @@ fn assemble(
     }
     if controllers.contains(BuiltIn::ServiceCidr) {
         service_cidr::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::RoleAggregation) {
+        role_aggregation::add(&mut manager)?;
     }
     if controllers.contains(BuiltIn::GarbageCollector) {
         garbage::add(&mut manager, &mut inventory)?;

@@ -23,6 +23,7 @@ use windlass_server::{Server, Service};
 /// The ServiceAccounts of controllers in `kube-system`, by the name that a controller has here. Others act as
 /// `system:kube-controller-manager`, as upstream's token controller does.
 const ACCOUNTS: &[(&str, &str)] = &[
+    ("clusterrole-aggregation-controller", "clusterrole-aggregation-controller"),
     ("csrapproving", "certificate-controller"),
     ("csrcleaner", "certificate-controller"),
     ("csrsigning", "certificate-controller"),

@@ -29,6 +29,7 @@ use crate::api::Api;
 use crate::events::Reporter;
 use crate::network::{Ordinals, PodRange};
 use crate::pod::Observation;
+use crate::pod::admission::NodeTraits;
 use crate::resources::Resources;
 use crate::runtime::{Runtime, RuntimeEvent};
 use crate::volumes::Reference;
@@ -121,8 +122,7 @@ struct NodeEntry {
 
 /// What a node has, and what is used of it.
 struct NodeState {
-    /// What the admission of pods asks about: name, labels and taints.
-    node: Node,
+    traits: NodeTraits,
     /// The version of the Node that this is about.
     version: Option<String>,
     allocatable: Arc<Resources>,

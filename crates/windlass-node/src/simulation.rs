@@ -8,6 +8,7 @@
 //! | `simulation.windlass.dev/pull-error` | images cannot be pulled, with this message | |
 //! | `simulation.windlass.dev/start-delay` | how long starting a container takes | `0s` |
 //! | `simulation.windlass.dev/ready-delay` | how long a container that runs takes to be ready | what its probes say |
+//! | `simulation.windlass.dev/unready-after` | its readiness probe fails from this time on | |
 //! | `simulation.windlass.dev/run-time` | a container ends after this time | `1s` for pods of Jobs and with `exit-code` |
 //! | `simulation.windlass.dev/exit-code` | what it ends with: one for each start, as `1,1,0`; the last is repeated | `0` |
 //! | `simulation.windlass.dev/unhealthy-after` | its liveness probe fails after this time | |
@@ -138,6 +139,9 @@ impl Simulation {
         }
         if container.spec.readiness_probe.is_some() {
             self.at(since + plan.startup + plan.ready, pod, container, probe(Probe::Readiness, true, ""));
+        }
+        if let Some(after) = plan.unready.filter(|_| container.spec.readiness_probe.is_some()) {
+            self.at(since + after, pod, container, probe(Probe::Readiness, false, "simulated"));
         }
         if let Some(after) = plan.unhealthy.filter(|_| container.spec.liveness_probe.is_some()) {
             self.at(since + after, pod, container, probe(Probe::Liveness, false, "simulated"));

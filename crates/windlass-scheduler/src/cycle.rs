@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::counts::{GroupKey, Slot};
+use crate::devices::NeededDevices;
 use crate::node::{NodeInfo, NodeSpec};
 use crate::pod::{PodAffinity, PodInfo, SpreadConstraint, Taint, Term};
 use crate::reason::{Reason, Reasons, Rejection};
@@ -19,6 +20,8 @@ use crate::volume::Wanted;
 pub(crate) enum Blocked {
     /// Its claims, with the reason.
     Volumes(String),
+    /// Its resource claims, with the reason.
+    Devices(String),
     /// Its node affinity contradicts itself.
     AffinityConflict,
 }
@@ -94,6 +97,7 @@ pub(crate) struct Cycle<'a> {
     exclusive_claims: Vec<&'a str>,
     exclusive_conflicts: i64,
     pub(crate) wanted: Wanted<'a>,
+    pub(crate) devices: NeededDevices<'a>,
 }
 
 /// Makes sure that everything a decision about a pod needs is counted.
@@ -153,6 +157,7 @@ impl<'a> Cycle<'a> {
         let in_use = exclusive_claims.iter().filter(|claim| cluster.is_claim_in_use(&pod.namespace, claim));
         let exclusive_conflicts = in_use.count() as i64;
         let wanted = cluster.volumes.wanted(pod).map_err(Blocked::Volumes)?;
+        let devices = cluster.devices.needed(pod).map_err(Blocked::Devices)?;
         Ok(Self {
             cluster,
             pod,
@@ -163,6 +168,7 @@ impl<'a> Cycle<'a> {
             exclusive_claims,
             exclusive_conflicts,
             wanted,
+            devices,
         })
     }
 
@@ -290,7 +296,7 @@ impl<'a> Cycle<'a> {
                 return resolvable(Reason::Spread);
             }
         }
-        self.neighbours.check(slot)
+        self.neighbours.check(slot).or_else(|| unresolvable(self.devices.check(spec)?))
     }
 }
 

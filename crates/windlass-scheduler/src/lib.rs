@@ -52,6 +52,7 @@ use windlass_codecs as _;
 pub mod labels;
 mod resources;
 
+mod devices;
 mod node;
 mod pod;
 mod volume;
@@ -74,10 +75,11 @@ mod shared_state;
 mod state;
 mod writes;
 
+pub use devices::Devices;
 pub use node::{NodeInfo, NodeSpec};
 pub use pod::{
-    ClaimUse, Disk, HostPort, NodeRequirement, OwnerKind, PodAffinity, PodInfo, SpreadConstraint, Taint, Term,
-    TermScope, Toleration,
+    ClaimUse, DeviceUse, Disk, HostPort, NodeRequirement, OwnerKind, PodAffinity, PodInfo, SpreadConstraint, Taint,
+    Term, TermScope, Toleration,
 };
 pub use program::{DEFAULT_PROFILE, Scheduler, SchedulerBuilder};
 pub use reason::Causes;

@@ -26,7 +26,7 @@ pub struct PodInfo {
     /// `status.nominatedNodeName`.
     pub nominated: Option<Box<str>>,
     /// `spec.schedulerName`.
-    pub scheduler: Box<str>,
+    pub scheduler: Arc<str>,
     /// `spec.priority`.
     pub priority: i32,
     /// Whether `spec.preemptionPolicy` is `Never`.
@@ -44,7 +44,7 @@ pub struct PodInfo {
     /// Ports of the node.
     pub ports: Box<[HostPort]>,
     /// `spec.tolerations`.
-    pub tolerations: Box<[Toleration]>,
+    pub tolerations: Arc<[Toleration]>,
     /// Which nodes the pod may run on.
     pub required_nodes: NodeRequirement,
     /// Which nodes the pod would rather run on, with weights.
@@ -57,8 +57,12 @@ pub struct PodInfo {
     pub claims: Box<[ClaimUse]>,
     /// Disks that only some pods can share.
     pub disks: Box<[Disk]>,
+    /// The resource claims it uses.
+    pub devices: Box<[DeviceUse]>,
+    /// Whether some of these are not there, so that the pod is not tried.
+    pub lacks_devices: bool,
     /// The images of its containers and volumes, with tags.
-    pub images: Box<[Box<str>]>,
+    pub images: Arc<[Box<str>]>,
     /// How many containers it has, init containers as well.
     pub containers: usize,
     /// The controller, if it is one whose pods are spread by default.
@@ -329,6 +333,17 @@ pub struct ClaimUse {
     pub ephemeral: bool,
 }
 
+/// A resource claim that a pod uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceUse {
+    /// One that the pod names.
+    Claim(Box<str>),
+    /// One that was made for the pod from a template.
+    Generated(Box<str>),
+    /// One that is still to be made from a template.
+    NotGenerated,
+}
+
 /// A disk that pods of one node cannot share freely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
@@ -414,10 +429,33 @@ impl PodInfo {
             affinity: affinity.and_then(|affinity| PodAffinity::new(affinity, namespace)),
             claims: spec.volumes.iter().flatten().filter_map(|volume| claim(volume, pod)).collect(),
             disks: spec.volumes.iter().flatten().filter_map(Disk::new).collect(),
+            devices: devices(pod, spec),
+            lacks_devices: false,
             images: images(spec),
             containers: spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len),
             owner: owner(pod),
         }
+    }
+
+    /// Uses what is the same in another pod, so that thousands of pods have it once.
+    pub(crate) fn share(&mut self, other: &Self) {
+        if self.scheduler == other.scheduler {
+            self.scheduler = Arc::clone(&other.scheduler);
+        }
+        if self.tolerations == other.tolerations {
+            self.tolerations = Arc::clone(&other.tolerations);
+        }
+        if self.images == other.images {
+            self.images = Arc::clone(&other.images);
+        }
+        if self.namespace == other.namespace {
+            self.namespace = Arc::clone(&other.namespace);
+        }
+    }
+
+    /// Whether the pod is not to be tried.
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.gated || self.lacks_devices
     }
 
     /// Whether the pod tolerates a taint.
@@ -463,7 +501,22 @@ fn claim(volume: &Volume, pod: &Pod) -> Option<ClaimUse> {
     Some(ClaimUse { name: name.into(), ephemeral: true })
 }
 
-fn images(spec: &PodSpec) -> Box<[Box<str>]> {
+fn devices(pod: &Pod, spec: &PodSpec) -> Box<[DeviceUse]> {
+    let statuses = pod.status.iter().flat_map(|status| status.resource_claim_statuses.iter().flatten());
+    let used = spec.resource_claims.iter().flatten().filter_map(|claim| {
+        if let Some(name) = &claim.resource_claim_name {
+            return Some(DeviceUse::Claim(name.as_str().into()));
+        }
+        let Some(status) = statuses.clone().find(|status| status.name == claim.name) else {
+            return Some(DeviceUse::NotGenerated);
+        };
+        // Without a name there, the pod needs none.
+        status.resource_claim_name.as_deref().map(|name| DeviceUse::Generated(name.into()))
+    });
+    used.collect()
+}
+
+fn images(spec: &PodSpec) -> Arc<[Box<str>]> {
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     let volumes = spec.volumes.iter().flatten().filter_map(|volume| volume.image.as_ref()?.reference.as_deref());
     let images = containers.filter_map(|container| container.image.as_deref()).chain(volumes);

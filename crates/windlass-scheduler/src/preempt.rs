@@ -12,6 +12,9 @@ const LEAST_PERCENTAGE: usize = 10;
 /// The same in nodes.
 const LEAST_NODES: usize = 100;
 
+/// Why a pod whose `preemptionPolicy` is `Never` does not preempt others.
+pub(crate) const NEVER: &str = "not eligible due to preemptionPolicy=Never.";
+
 /// What comes of an attempt.
 pub(crate) enum Outcome {
     /// These have to go.
@@ -66,7 +69,7 @@ pub(crate) fn preempt(
 fn is_eligible(cycle: &Cycle<'_>, rejected: &[(Slot, Rejection)]) -> Result<(), &'static str> {
     let (cluster, pod) = (cycle.cluster, cycle.pod);
     if pod.never_preempts {
-        return Err("not eligible due to preemptionPolicy=Never.");
+        return Err(NEVER);
     }
     let Some(slot) = pod.nominated.as_ref().and_then(|name| cluster.find(name)) else { return Ok(()) };
     let resolvable = rejected.iter().any(|(one, rejection)| *one == slot && !rejection.unresolvable);

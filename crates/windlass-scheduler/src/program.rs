@@ -14,8 +14,10 @@ use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
-use kube::api::ObjectMeta;
+use kube::Resource as _;
+use kube::api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta};
 use tokio::task::JoinSet;
 use windlass::CancellationToken;
 use windlass::cache::{CacheOptions, Caches, Lister};
@@ -235,6 +237,9 @@ struct Informers {
     replica_sets: Informer<ReplicaSet>,
     stateful_sets: Informer<StatefulSet>,
     replication_controllers: Informer<ReplicationController>,
+    /// Untyped, because few of their many fields matter.
+    device_claims: Informer<DynamicObject>,
+    device_classes: Informer<PartialObjectMeta<DeviceClass>>,
 }
 
 fn name(meta: &ObjectMeta) -> &str {
@@ -327,6 +332,29 @@ impl Known for CSINode {
     }
 }
 
+/// A resource claim: nothing else is watched without its type.
+impl Known for DynamicObject {
+    fn set(state: &mut State, claim: &Self) {
+        state.cluster.devices.set_claim(claim);
+        state.devices_changed(now());
+    }
+
+    fn remove(state: &mut State, claim: &Self) {
+        state.cluster.devices.remove_claim(namespace(&claim.metadata), name(&claim.metadata));
+    }
+}
+
+impl Known for PartialObjectMeta<DeviceClass> {
+    fn set(state: &mut State, class: &Self) {
+        state.cluster.devices.set_class(name(class.meta()));
+        state.devices_changed(now());
+    }
+
+    fn remove(state: &mut State, class: &Self) {
+        state.cluster.devices.remove_class(name(class.meta()));
+    }
+}
+
 impl Known for PodDisruptionBudget {
     fn set(state: &mut State, budget: &Self) {
         state.cluster.set_budget(budget);
@@ -385,6 +413,8 @@ impl Informers {
             replica_sets: factory.informer(),
             stateful_sets: factory.informer(),
             replication_controllers: factory.informer(),
+            device_claims: factory.dynamic(&ApiResource::erase::<ResourceClaim>(&())),
+            device_classes: factory.informer(),
         }
     }
 
@@ -424,6 +454,8 @@ impl Informers {
             follow!(self.replica_sets, |_| {}),
             follow!(self.stateful_sets, |_| {}),
             follow!(self.replication_controllers, |_| {}),
+            follow!(self.device_claims, |_| {}),
+            follow!(self.device_classes, |_| {}),
         ]
     }
 
@@ -443,6 +475,8 @@ impl Informers {
         each(state, &self.replica_sets.lister());
         each(state, &self.stateful_sets.lister());
         each(state, &self.replication_controllers.lister());
+        each(state, &self.device_claims.lister());
+        each(state, &self.device_classes.lister());
         each(state, &self.pods.lister());
     }
 }

@@ -74,14 +74,14 @@ impl SchedulingQueue {
                 missed: false,
             };
             self.entries.insert(Arc::clone(&pod.uid), entry);
-            if !pod.gated {
+            if !pod.is_held_back() {
                 self.activate(&pod.uid);
             }
             return;
         };
         let same = |one: &PodInfo| PodInfo { nominated: None, ..one.clone() };
         let changed = same(&entry.pod) != same(&pod);
-        let ungated = entry.place == Place::Gated && !pod.gated;
+        let ungated = entry.place == Place::Gated && !pod.is_held_back();
         entry.pod = Arc::clone(&pod);
         entry.reported = reported;
         if ungated {
@@ -189,6 +189,12 @@ impl SchedulingQueue {
     /// The pods that wait for something to change.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &Entry> {
         self.waiting.iter().filter_map(|uid| self.entries.get(uid))
+    }
+
+    /// The pods that wait for resource claims to exist, with what the API shows about them.
+    pub(crate) fn lacking_devices(&self) -> Vec<(Arc<PodInfo>, Reported)> {
+        let lacking = self.entries.values().filter(|entry| entry.pod.lacks_devices);
+        lacking.map(|entry| (Arc::clone(&entry.pod), entry.reported.clone())).collect()
     }
 
     /// How many pods are in each queue, by upstream's names of queues.

@@ -28,6 +28,8 @@ pub(crate) enum Reason {
     Affinity,
     AntiAffinity,
     ExistingAntiAffinity,
+    CannotAllocate,
+    DevicesElsewhere,
     NotNamed,
     NoVictims,
     PreemptionUseless,
@@ -35,10 +37,10 @@ pub(crate) enum Reason {
 }
 
 /// The first bit of extended resources. A pod has few of them; the last bit stands for all beyond.
-const SCALARS: u32 = 24;
+const SCALARS: u32 = 26;
 
 impl Reason {
-    const PLAIN: [(Self, &str); 24] = [
+    const PLAIN: [(Self, &str); 26] = [
         (Self::Unschedulable, "node(s) were unschedulable"),
         (Self::NodeName, "node(s) didn't match the requested node name"),
         (Self::Taint, "node(s) had untolerated taint(s)"),
@@ -63,6 +65,8 @@ impl Reason {
         (Self::Affinity, "node(s) didn't match pod affinity rules"),
         (Self::AntiAffinity, "node(s) didn't match pod anti-affinity rules"),
         (Self::ExistingAntiAffinity, "node(s) didn't satisfy existing pods anti-affinity rules"),
+        (Self::CannotAllocate, "cannot allocate all claims"),
+        (Self::DevicesElsewhere, "resourceclaim not available on the node"),
         (Self::NotNamed, "node(s) didn't satisfy plugin(s) [NodeAffinity]"),
         (Self::NoVictims, "No preemption victims found for incoming pod"),
         (Self::PreemptionUseless, "Preemption is not helpful for scheduling"),
@@ -179,6 +183,12 @@ impl Causes {
         Self(reasons.0)
     }
 
+    pub(crate) fn devices() -> Self {
+        let mut reasons = Reasons::from(Reason::CannotAllocate);
+        reasons.insert(Reason::DevicesElsewhere);
+        Self(reasons.0)
+    }
+
     fn any_of(self, reasons: &[Reason]) -> bool {
         reasons.iter().any(|reason| Reasons(self.0).contains(*reason))
     }
@@ -187,6 +197,11 @@ impl Causes {
     pub fn is_about_volumes(self) -> bool {
         self.any_of(&[Reason::VolumeNodeAffinity, Reason::NoVolumeToBind, Reason::VolumeMissing, Reason::VolumeZone])
             || self.any_of(&[Reason::ExclusiveClaim, Reason::DiskConflict, Reason::TooManyVolumes])
+    }
+
+    /// Whether resource claims and classes of devices matter.
+    pub fn is_about_devices(self) -> bool {
+        self.any_of(&[Reason::CannotAllocate, Reason::DevicesElsewhere])
     }
 
     /// Whether the pods of other nodes matter.

@@ -1,5 +1,6 @@
 //! The decision: a node for a pod, or why there is none and what would have to give way.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::counts::Slot;
@@ -80,7 +81,7 @@ impl Snapshot {
         let cluster = &*self;
         let mut cycle = match Cycle::new(cluster, pod) {
             Ok(cycle) => cycle,
-            Err(blocked) => return Decision::Wait(refused(blocked, all, cluster.volumes.missing_claim(pod))),
+            Err(blocked) => return Decision::Wait(refused(blocked, all, pod, cluster.volumes.missing_claim(pod))),
         };
         let nominated = pod.nominated.as_ref().and_then(|name| cluster.find(name));
         let nominated = nominated.filter(|slot| cycle.check(*slot).is_none());
@@ -201,13 +202,23 @@ fn best(cycle: &Cycle<'_>, feasible: &[Slot], defaults: &[SpreadConstraint], ran
 }
 
 /// Upstream's words end with "not found": the plugin that would deallocate claims has nothing to look at then.
-fn refused(blocked: Blocked, nodes: usize, missing_claim: Option<Box<str>>) -> Failure {
+fn refused(blocked: Blocked, nodes: usize, pod: &PodInfo, missing_claim: Option<Box<str>>) -> Failure {
     let (reason, causes) = match blocked {
         Blocked::Volumes(reason) => (reason, Causes::volumes()),
+        Blocked::Devices(reason) => return refused_devices(&reason, nodes, pod),
         Blocked::AffinityConflict => ("pod affinity terms conflict".to_owned(), Causes::default()),
     };
     let message = format!("0/{nodes} nodes are available: {reason}. not found");
     Failure { message, causes, nomination: Nomination::Keep, missing_claim }
+}
+
+/// The plugin that would deallocate claims has seen none then, and preemption is tried in vain.
+fn refused_devices(reason: &str, nodes: usize, pod: &PodInfo) -> Failure {
+    let useless = format!("0/{nodes} nodes are available: {nodes} Preemption is not helpful for scheduling.");
+    let (why, nomination) =
+        if pod.never_preempts { (preempt::NEVER.to_owned(), Nomination::Keep) } else { (useless, Nomination::Clear) };
+    let message = format!("0/{nodes} nodes are available: {reason}. no new claims to deallocate, preemption: {why}");
+    Failure { message, causes: Causes::devices(), nomination, missing_claim: None }
 }
 
 fn fail(cycle: &mut Cycle<'_>, search: &Search, nodes: usize, random: &mut fastrand::Rng) -> Failure {
@@ -218,19 +229,18 @@ fn fail(cycle: &mut Cycle<'_>, search: &Search, nodes: usize, random: &mut fastr
     tally.add(Reason::NotNamed.into(), (nodes - search.rejected.len()) as u32);
     let mut message = tally.message(nodes, cycle.pod);
     let causes = Causes::new(tally.all());
+    let deallocation = if cycle.devices.is_empty() { "no new claims to deallocate" } else { "still not schedulable" };
     let nomination = match preempt::preempt(cycle, &search.rejected, nodes, random) {
         Outcome::Preempt { slot, victims } => match &cycle.cluster.nodes[slot as usize].spec {
             Some(spec) => Nomination::Preempt { node: Arc::clone(&spec.name), victims },
             None => Nomination::Clear,
         },
         Outcome::NotEligible(why) => {
-            message.push_str(" no new claims to deallocate, preemption: ");
-            message.push_str(why);
+            let _ = write!(message, " {deallocation}, preemption: {why}");
             Nomination::Keep
         }
         Outcome::NoCandidates(why) => {
-            message.push_str(" no new claims to deallocate, preemption: ");
-            message.push_str(&why);
+            let _ = write!(message, " {deallocation}, preemption: {why}");
             Nomination::Clear
         }
     };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::counts::{ByNode, GroupKey, Groups, Slot, Terms};
+use crate::devices::Devices;
 use crate::labels::{Labels, Selector};
 use crate::node::{NodeInfo, NodeSpec};
 use crate::pod::{OwnerKind, PodInfo, TermScope};
@@ -56,6 +57,8 @@ pub struct Snapshot {
     images: HashMap<Box<str>, u32>,
     /// Claims, volumes and storage classes.
     pub volumes: Volumes,
+    /// Resource claims and classes of devices.
+    pub devices: Devices,
     budgets: HashMap<(Box<str>, Box<str>), Budget>,
     services: HashMap<Box<str>, Services>,
     owners: HashMap<(OwnerKind, Box<str>, Box<str>), Selector>,

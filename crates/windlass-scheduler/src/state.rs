@@ -31,6 +31,8 @@ struct Changes {
     pods: bool,
     /// Claims, volumes or classes have changed.
     volumes: bool,
+    /// Resource claims or classes of devices have changed.
+    devices: bool,
 }
 
 /// Something to be done about a pod.
@@ -58,6 +60,8 @@ pub(crate) struct State {
     /// The names that pods may ask for this scheduler by, with what is counted about each.
     profiles: BTreeMap<String, Attempts>,
     changes: Changes,
+    /// The last pod that was told of: most have much in common with the one before.
+    last: Option<Arc<PodInfo>>,
     random: fastrand::Rng,
 }
 
@@ -68,6 +72,7 @@ impl State {
             queue: SchedulingQueue::default(),
             profiles: profiles.iter().map(|name| (name.clone(), Attempts::new(metrics, name))).collect(),
             changes: Changes::default(),
+            last: None,
             random: fastrand::Rng::new(),
         }
     }
@@ -93,13 +98,18 @@ impl State {
         if phase == "Succeeded" || phase == "Failed" {
             return self.remove_pod(pod);
         }
-        let info = PodInfo::new(pod);
+        let mut info = PodInfo::new(pod);
+        if let Some(last) = &self.last {
+            info.share(last);
+        }
         if let Some(node) = &info.node {
             let node = node.clone();
             self.queue.remove(&info.uid);
             let before = self.cluster.pod(&info.namespace, &info.uid).cloned();
             let smaller = before.is_some_and(|before| before.requests != info.requests);
-            if self.cluster.add_pod(&Arc::new(info)) {
+            let info = Arc::new(info);
+            self.last = Some(Arc::clone(&info));
+            if self.cluster.add_pod(&info) {
                 self.changes.pods = true;
                 if smaller {
                     self.changes.nodes.insert(node);
@@ -113,6 +123,7 @@ impl State {
         if info.deleting {
             return self.remove_pod(pod);
         }
+        info.lacks_devices = !self.cluster.devices.are_there(&info);
         let reported = reported(pod);
         match &info.nominated {
             Some(node) => self.cluster.nominate(&Arc::new(info.clone()), &node.clone()),
@@ -138,6 +149,16 @@ impl State {
 
     pub(crate) fn volumes_changed(&mut self) {
         self.changes.volumes = true;
+    }
+
+    /// Resource claims or classes of devices have changed.
+    pub(crate) fn devices_changed(&mut self, now: Instant) {
+        self.changes.devices = true;
+        for (pod, reported) in self.queue.lacking_devices() {
+            if self.cluster.devices.are_there(&pod) {
+                self.queue.set(PodInfo { lacks_devices: false, ..(*pod).clone() }, reported, now);
+            }
+        }
     }
 
     pub(crate) fn pods_changed(&mut self) {
@@ -210,7 +231,7 @@ impl State {
     /// Tries pods again for which something has changed that may help.
     fn move_waiting(&mut self, now: Instant) {
         let changes = std::mem::take(&mut self.changes);
-        if changes.nodes.is_empty() && !changes.pods && !changes.volumes {
+        if changes.nodes.is_empty() && !changes.pods && !changes.volumes && !changes.devices {
             return;
         }
         let waiting: Vec<(Arc<PodInfo>, Causes)> =
@@ -219,6 +240,7 @@ impl State {
         for (pod, causes) in waiting {
             let helps = (changes.pods && causes.is_about_other_pods())
                 || (changes.volumes && causes.is_about_volumes())
+                || (changes.devices && causes.is_about_devices())
                 || if few {
                     changes.nodes.iter().any(|node| self.cluster.may_suit(&pod, node))
                 } else {
@@ -240,4 +262,31 @@ fn reported(pod: &Pod) -> Reported {
     let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());
     let nominated = nominated.filter(|name| !name.is_empty()).map(Box::from);
     Reported { unscheduled: condition.is_some(), why, nominated }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::json;
+    use windlass::serde_json::from_value;
+
+    use super::*;
+
+    #[test]
+    fn pods_share_what_they_have_in_common() {
+        let mut state = State::new(&BTreeSet::from(["default-scheduler".to_owned()]), &Registry::default());
+        let mut set = |name: &str, key: &str| {
+            let pod = json!({
+                "metadata": {"name": name, "namespace": "ns", "uid": name},
+                "spec": {
+                    "nodeName": "n", "containers": [{"name": "c", "image": "i"}],
+                    "tolerations": [{"key": key, "operator": "Exists"}],
+                },
+            });
+            state.set_pod(&from_value(pod).expect("a pod"), Instant::now());
+            Arc::clone(state.cluster.pod("ns", name).expect("there"))
+        };
+        let (first, second, third) = (set("a", "x"), set("b", "x"), set("c", "y"));
+        assert!(Arc::ptr_eq(&first.tolerations, &second.tolerations) && Arc::ptr_eq(&first.images, &third.images));
+        assert_ne!(second.tolerations, third.tolerations);
+    }
 }

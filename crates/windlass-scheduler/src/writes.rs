@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use http::Request;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::client::Body;
 use kube::core::Status;
 use parking_lot::Mutex;
@@ -40,6 +41,8 @@ enum BindError {
     Client(#[source] Box<kube::Error>),
     #[error("running PreBind plugin \"VolumeBinding\": binding volumes: {0}")]
     Volumes(String),
+    #[error("running PreBind plugin \"DynamicResources\": {0}")]
+    Devices(#[source] Box<kube::Error>),
 }
 
 impl BindError {
@@ -73,6 +76,9 @@ impl Writer {
         let bound = async {
             if !volumes.is_empty() {
                 self.bind_volumes(pod, node, volumes).await?;
+            }
+            if !pod.devices.is_empty() {
+                self.reserve_devices(pod).await?;
             }
             self.post_binding(pod, node).await
         };
@@ -148,6 +154,20 @@ impl Writer {
         let limited = tokio::time::timeout(VOLUME_TIMEOUT, bound).await;
         tracing::debug!(namespace = %pod.namespace, name = %pod.name, "volumes of the pod are settled");
         limited.unwrap_or_else(|_| Err(BindError::Volumes("context deadline exceeded".to_owned())))
+    }
+
+    /// Writes into resource claims that the pod uses them.
+    async fn reserve_devices(&self, pod: &PodInfo) -> Result<(), BindError> {
+        let unreserved = self.shared.state.lock().cluster.devices.unreserved(pod);
+        let resource = ApiResource::erase::<ResourceClaim>(&());
+        let claims: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &pod.namespace, &resource);
+        for (name, uid) in unreserved {
+            let consumer = json!({"resource": "pods", "name": &*pod.name, "uid": &*pod.uid});
+            let patch = json!({"metadata": {"uid": &*uid}, "status": {"reservedFor": [consumer]}});
+            let written = claims.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+            written.map_err(|error| BindError::Devices(Box::new(error)))?;
+        }
+        Ok(())
     }
 
     async fn claim_volume(&self, volume: &str, claim: &PersistentVolumeClaim) -> Result<(), kube::Error> {

@@ -29,6 +29,7 @@ mod fields;
 mod json;
 mod machine;
 mod misfit;
+mod packed;
 mod source;
 mod store;
 mod task;

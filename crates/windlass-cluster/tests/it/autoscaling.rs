@@ -1,5 +1,7 @@
 //! HorizontalPodAutoscalers change the number of replicas by metrics. The clock is paused: it jumps to the next look.
 
+use std::time::Duration;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +12,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use windlass_cluster::Cluster;
 
-use crate::objects::{create, namespaced, object, until, until_pods};
+use crate::objects::{create, namespaced, object, until, until_pods, until_within};
 
 fn deployment(replicas: i32) -> Value {
     json!({"metadata": {"name": "d"}, "spec": {
@@ -85,26 +87,31 @@ async fn missing_metrics_and_targets_are_conditions() {
     cluster.stop().await.unwrap();
 }
 
-/// Serves the API of metrics, as a custom resource.
+/// Serves the API of resource metrics.
 async fn serve_metrics(client: &kube::Client) -> Api<DynamicObject> {
+    serve(client, "metrics.k8s.io", "pods", "PodMetrics").await
+}
+
+/// Serves an API of metrics, as a custom resource.
+async fn serve(client: &kube::Client, group: &str, plural: &str, kind: &str) -> Api<DynamicObject> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let approved = json!({"api-approved.kubernetes.io": "unapproved, for a test"});
-    let definition = json!({"metadata": {"name": "pods.metrics.k8s.io", "annotations": approved}, "spec": {
-        "group": "metrics.k8s.io", "scope": "Namespaced",
-        "names": {"plural": "pods", "singular": "podmetrics", "kind": "PodMetrics", "listKind": "PodMetricsList"},
+    let (name, singular, list) = (format!("{plural}.{group}"), kind.to_lowercase(), format!("{kind}List"));
+    let definition = json!({"metadata": {"name": name, "annotations": approved}, "spec": {
+        "group": group, "scope": "Namespaced",
+        "names": {"plural": plural, "singular": singular, "kind": kind, "listKind": list},
         "versions": [{"name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
             "type": "object", "x-kubernetes-preserve-unknown-fields": true,
         }}}],
     }});
     crds.create(&PostParams::default(), &object(definition)).await.unwrap();
-    until(&crds, "pods.metrics.k8s.io", |crd| kube::runtime::conditions::is_crd_established().matches_object(crd))
-        .await;
+    until(&crds, &name, |crd| kube::runtime::conditions::is_crd_established().matches_object(crd)).await;
     let resource = ApiResource {
-        group: "metrics.k8s.io".to_owned(),
+        group: group.to_owned(),
         version: "v1beta1".to_owned(),
-        api_version: "metrics.k8s.io/v1beta1".to_owned(),
-        kind: "PodMetrics".to_owned(),
-        plural: "pods".to_owned(),
+        api_version: format!("{group}/v1beta1"),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
     };
     Api::default_namespaced_with(client.clone(), &resource)
 }
@@ -142,5 +149,36 @@ async fn replicas_follow_cpu_utilization() {
     let metrics = scalers.get("h").await.unwrap().status.unwrap().current_metrics.unwrap();
     let current = &metrics[0].resource.as_ref().unwrap().current;
     assert_eq!((current.average_utilization, &*current.average_value.as_ref().unwrap().0), (Some(100), "100m"));
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_follow_metrics_from_outside_the_cluster() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (deployments, scalers): (Api<Deployment>, Api<HorizontalPodAutoscaler>) =
+        (namespaced(&client, "default"), namespaced(&client, "default"));
+    create(&deployments, deployment(2)).await;
+    let mut scaler = autoscaler(1);
+    let metric = json!({"name": "messages", "selector": {"matchLabels": {"queue": "orders"}}});
+    let target = json!({"type": "AverageValue", "averageValue": "10"});
+    scaler["spec"]["metrics"] = json!([{"type": "External", "external": {"metric": metric, "target": target}}]);
+    create(&scalers, scaler).await;
+    until(&scalers, "h", |scaler| condition(scaler, "ScalingActive") == Some(("False", "FailedGetExternalMetric")))
+        .await;
+    // The name of a metric is where the API has the name of a resource.
+    let messages = serve(&client, "external.metrics.k8s.io", "messages", "ExternalMetricValue").await;
+    for (name, queue, value) in [("a", "orders", "30"), ("b", "orders", "20"), ("c", "returns", "500")] {
+        let series = json!({
+            "apiVersion": "external.metrics.k8s.io/v1beta1", "kind": "ExternalMetricValue",
+            "metadata": {"name": name, "labels": {"queue": queue}}, "value": value,
+        });
+        create(&messages, series).await;
+    }
+    // It may be looked at while not all series are there, and then again after 15 seconds.
+    until_within(&deployments, "d", Duration::from_secs(120), |one| replicas(one) == Some(5)).await;
+    until(&scalers, "h", |scaler| condition(scaler, "ScalingActive") == Some(("True", "ValidMetricFound"))).await;
+    let metrics = scalers.get("h").await.unwrap().status.unwrap().current_metrics.unwrap();
+    assert_eq!(metrics[0].external.as_ref().unwrap().metric.name, "messages");
     cluster.stop().await.unwrap();
 }

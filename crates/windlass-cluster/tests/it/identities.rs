@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use kube::api::{Api, ListParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, Error};
-use serde_json::json;
-use windlass_cluster::Cluster;
+use serde_json::{Value, json};
+use windlass_cluster::{AuditOptions, Cluster};
 use windlass_server::authn::User;
 
 use crate::objects::{create, namespaced, until_event, until_there};
@@ -27,6 +27,16 @@ async fn restrict(client: &Client, operation: &str, group: &str, resource: &str,
 /// Who may report an event: a node what happens on it, and anybody something else.
 const REPORTER: &str = "(has(object.source) && has(object.source.component) && object.source.component == 'kubelet' ? \
                         'system:node:' + object.source.host : request.userInfo.username)";
+
+fn web() -> Value {
+    json!({"metadata": {"name": "web"}, "spec": {
+    "replicas": 2,
+    "selector": {"matchLabels": {"app": "web"}},
+    "template": {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "web", "image": "nginx"}]},
+    }}})
+}
 
 fn account(name: &str) -> String {
     format!("'system:serviceaccount:kube-system:{name}'")
@@ -49,14 +59,7 @@ async fn each_part_acts_as_its_own_user() {
         restrict(&client, operation, group, resource, user).await;
     }
     let deployments: Api<Deployment> = namespaced(&client, "default");
-    let web = json!({"metadata": {"name": "web"}, "spec": {
-    "replicas": 2,
-    "selector": {"matchLabels": {"app": "web"}},
-    "template": {
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {"containers": [{"name": "web", "image": "nginx"}]},
-    }}});
-    create(&deployments, web).await;
+    create(&deployments, web()).await;
     await_condition(deployments, "web", conditions::is_deployment_completed()).await.unwrap();
     until_event(&client, "Started", "web-", "Container started").await;
 
@@ -71,6 +74,39 @@ async fn each_part_acts_as_its_own_user() {
     let refused = pods.create(&PostParams::default(), &serde_json::from_value(alone).unwrap()).await;
     assert!(refused.unwrap_err().to_string().contains("pods.create"), "the restrictions are in force");
     cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn audit_entries_name_each_component() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("audit.log");
+    let cluster = Cluster::builder().nodes(1).audit(AuditOptions::new(&log)).start().await.unwrap();
+    let client = cluster.client();
+    let deployments: Api<Deployment> = namespaced(&client, "default");
+    create(&deployments, web()).await;
+    await_condition(deployments, "web", conditions::is_deployment_completed()).await.unwrap();
+    cluster.stop().await.unwrap();
+    let entries = std::fs::read_to_string(log).unwrap();
+    let entries: Vec<Value> = entries.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let account = |name: &str| format!("system:serviceaccount:kube-system:{name}");
+    for (user, verb, resource, subresource) in [
+        (account("deployment-controller"), "create", "replicasets", None),
+        (account("replicaset-controller"), "create", "pods", None),
+        ("system:kube-scheduler".to_owned(), "create", "pods", Some("binding")),
+        ("system:node:node-0".to_owned(), "patch", "pods", Some("status")),
+        ("system:node:node-0".to_owned(), "create", "leases", None),
+        ("system:kube-controller-manager".to_owned(), "watch", "deployments", None),
+        (account("clusterrole-aggregation-controller"), "patch", "clusterroles", None),
+    ] {
+        let is_it = |entry: &&Value| {
+            let object = &entry["objectRef"];
+            entry["user"]["username"] == *user
+                && entry["verb"] == verb
+                && object["resource"] == resource
+                && object["subresource"].as_str() == subresource
+        };
+        assert!(entries.iter().any(|entry| is_it(&entry)), "{user} {verb} {resource} {subresource:?}");
+    }
 }
 
 #[tokio::test]

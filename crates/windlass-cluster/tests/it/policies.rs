@@ -1,11 +1,12 @@
-//! Policies are told what is doubtful about them.
+//! Policies are told what is doubtful about them, and roles gather rules.
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
-use windlass_cluster::Cluster;
+use windlass_cluster::{BuiltIn, Cluster, Controllers};
 
 use crate::objects::{create, merge, namespaced, until, until_there};
 
@@ -57,5 +58,39 @@ async fn admission_can_tell_controllers_from_administrators() {
     let mine = serde_json::from_value(json!({"metadata": {"name": "mine"}})).unwrap();
     let refused = maps.create(&PostParams::default(), &mine).await;
     assert!(refused.unwrap_err().to_string().contains("controllers-only"));
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn aggregated_roles_are_applied_by_their_controller() {
+    let cluster = Cluster::start().await.unwrap();
+    let roles: Api<ClusterRole> = Api::all(cluster.client());
+    let has_rules = |role: Option<&ClusterRole>, least: usize| {
+        role.and_then(|role| role.rules.as_ref()).is_some_and(|rules| rules.len() >= least)
+    };
+    until(&roles, "admin", |role| has_rules(role, 10)).await;
+    let select = json!({"matchLabels": {"to": "top"}});
+    create(&roles, json!({"metadata": {"name": "top"}, "aggregationRule": {"clusterRoleSelectors": [select]}})).await;
+    let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
+    create(&roles, json!({"metadata": {"name": "part", "labels": {"to": "top"}}, "rules": [rule]})).await;
+    until(&roles, "top", |role| has_rules(role, 1)).await;
+    let managers = roles.get("top").await.unwrap().metadata.managed_fields.unwrap();
+    let entry = managers.iter().find(|entry| entry.manager.as_deref() == Some("clusterrole-aggregation-controller"));
+    assert_eq!(entry.and_then(|entry| entry.operation.as_deref()), Some("Apply"));
+    merge(&roles, "part", json!({"metadata": {"labels": {"to": null}}})).await;
+    until(&roles, "top", |role| role.is_some_and(|role| role.rules.is_none())).await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_api_server_alone_aggregates_no_roles() {
+    let cluster = Cluster::builder().controllers(Controllers::none()).start().await.unwrap();
+    let roles: Api<ClusterRole> = Api::all(cluster.client());
+    let view = roles.get("view").await.unwrap();
+    assert!(view.aggregation_rule.is_some() && view.rules.is_none(), "{view:?}");
+    let cluster = cluster.restart().await.unwrap();
+    let same = Api::<ClusterRole>::all(cluster.client()).get("view").await.unwrap();
+    assert_eq!(same.metadata.resource_version, view.metadata.resource_version);
+    assert_eq!(BuiltIn::RoleAggregation.name(), "clusterrole-aggregation-controller");
     cluster.stop().await.unwrap();
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use http::Request;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -141,6 +142,68 @@ async fn gated_pods_and_those_of_other_schedulers_wait() {
     apis.until_bound("gated").await;
     let foreign = apis.pods.get("foreign").await.unwrap();
     assert_eq!((node_of(&foreign), foreign.status.unwrap().conditions), (None, None));
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn each_profile_takes_the_pods_that_name_it() {
+    let builder = Cluster::builder().scheduler_profile("batch").scheduler_profile("night");
+    let cluster = builder.start().await.unwrap();
+    let apis = Apis::new(&cluster.client());
+    create(&apis.nodes, node("a", "8")).await;
+    for name in ["default-scheduler", "batch", "night", "nobody"] {
+        let mut pod = pod(name, "1");
+        pod["spec"]["schedulerName"] = json!(name);
+        create(&apis.pods, pod).await;
+    }
+    for name in ["default-scheduler", "batch", "night"] {
+        assert_eq!(apis.until_bound(name).await, "a");
+        let event = apis.until_event(name, "Scheduled").await;
+        assert_eq!(event.reporting_component.as_deref(), Some(name));
+    }
+    assert_eq!(node_of(&apis.pods.get("nobody").await.unwrap()), None);
+    let metrics = Request::get("/metrics").body(Vec::new()).unwrap();
+    let metrics = cluster.client().request_text(metrics).await.unwrap();
+    for name in ["default-scheduler", "batch", "night"] {
+        let attempts = format!("profile=\"{name}\",result=\"scheduled\"");
+        assert!(metrics.lines().any(|line| line.contains(&attempts) && line.ends_with(" 1")), "{name}: {metrics}");
+    }
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn pods_wait_for_their_resource_claims() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let apis = Apis::new(&client);
+    let (claims, classes): (Api<ResourceClaim>, Api<DeviceClass>) =
+        (namespaced(&client, "default"), Api::all(client.clone()));
+    create(&apis.nodes, node("a", "2")).await;
+    let mut waits = pod("waits", "1");
+    waits["spec"]["resourceClaims"] = json!([{"name": "d", "resourceClaimName": "c"}]);
+    create(&apis.pods, waits).await;
+    create(&apis.pods, pod("plain", "1")).await;
+    apis.until_bound("plain").await;
+    // As with upstream's scheduler, a pod whose claim is missing is not tried, and nothing is said about it.
+    let status = apis.pods.get("waits").await.unwrap().status.unwrap();
+    assert_eq!(status.conditions, None);
+    let request = json!({"name": "gpu", "exactly": {"deviceClassName": "gpus"}});
+    create(&claims, json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})).await;
+    let useless = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    let missing =
+        "0/1 nodes are available: request gpu: device class gpus does not exist. no new claims to deallocate,";
+    apis.until_message("waits", &format!("{missing} {useless}")).await;
+    apis.until_event("waits", "FailedScheduling").await;
+    create(&classes, json!({"metadata": {"name": "gpus"}, "spec": {}})).await;
+    let unallocated = "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable,";
+    apis.until_message("waits", &format!("{unallocated} {useless}")).await;
+    let allocated = json!({"status": {"allocation": {"devices": {"results": [
+        {"request": "gpu", "driver": "gpu.example.com", "pool": "p", "device": "d"}]}}}});
+    claims.patch_status("c", &PatchParams::default(), &Patch::Merge(allocated)).await.unwrap();
+    assert_eq!(apis.until_bound("waits").await, "a");
+    let reserved = claims.get("c").await.unwrap().status.unwrap().reserved_for.unwrap();
+    let uid = apis.pods.get("waits").await.unwrap().metadata.uid.unwrap();
+    assert_eq!((reserved[0].resource.as_str(), &reserved[0].uid), ("pods", &uid));
     cluster.stop().await.unwrap();
 }
 

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{
-    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus, NodeSystemInfo, Pod,
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus, NodeSystemInfo, Pod,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -26,6 +26,7 @@ use windlass::{Context, ObjectKey, Outcome, Reconcile};
 use super::{NODE_INDEX, NodeEntry, NodeState, Shared};
 use crate::api::{Merge, is_conflict, is_gone, is_invalid, node_path};
 use crate::network::{self, Ordinals, PodRange};
+use crate::pod::admission::NodeTraits;
 use crate::resources::amounts;
 use crate::runtime::{Runtime, Shortcoming};
 use crate::{SIMULATED, UNRESPONSIVE};
@@ -191,7 +192,7 @@ fn annotated(node: &Node, annotation: &str) -> bool {
 impl NodeState {
     fn new(node: &Node) -> Self {
         let mut state = Self {
-            node: Node::default(),
+            traits: NodeTraits::default(),
             version: None,
             allocatable: Arc::default(),
             used: BTreeMap::new(),
@@ -208,16 +209,7 @@ impl NodeState {
         }
         self.version.clone_from(&node.metadata.resource_version);
         self.allocatable = Arc::new(amounts(Some(&allocatable(node))));
-        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
-        self.node = Node {
-            metadata: ObjectMeta {
-                name: node.metadata.name.clone(),
-                labels: node.metadata.labels.clone(),
-                ..ObjectMeta::default()
-            },
-            spec: Some(NodeSpec { taints, ..NodeSpec::default() }),
-            status: None,
-        };
+        self.traits = NodeTraits::new(node);
     }
 }
 

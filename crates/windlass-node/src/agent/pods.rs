@@ -563,7 +563,7 @@ impl NodeEntry {
         let mut state = self.state.lock();
         if check {
             let state = &*state;
-            let admitted = admit(spec, requested, &state.node, &state.used, &state.allocatable, state.pods);
+            let admitted = admit(spec, requested, &state.traits, &state.used, &state.allocatable, state.pods);
             if let Err(refusal) = admitted {
                 return Some(refusal);
             }

@@ -4,6 +4,29 @@ use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm
 
 use crate::resources::Resources;
 
+/// What the admission of pods asks about a node: much less than the whole Node, of which there may be thousands.
+#[derive(Debug, Default)]
+pub(crate) struct NodeTraits {
+    name: Box<str>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    taints: Box<[Taint]>,
+}
+
+impl NodeTraits {
+    pub(crate) fn new(node: &Node) -> Self {
+        let labels = node.metadata.labels.iter().flatten();
+        Self {
+            name: node.metadata.name.as_deref().unwrap_or_default().into(),
+            labels: labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
+            taints: node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).cloned().collect(),
+        }
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(known, _)| **known == *key).map(|(_, value)| &**value)
+    }
+}
+
 /// Why a node does not take a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -21,7 +44,7 @@ impl Refusal {
 pub(crate) fn admit(
     spec: &PodSpec,
     requested: &Resources,
-    node: &Node,
+    node: &NodeTraits,
     used: &Resources,
     allocatable: &Resources,
     pods: i64,
@@ -56,9 +79,9 @@ pub(crate) fn admit(
     if !selects(spec, node) {
         return Err(Refusal::predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"));
     }
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
-    let refused = taints.filter(|taint| taint.effect == "NoExecute").any(|taint| !tolerated(taint, tolerations));
+    let refused =
+        node.taints.iter().filter(|taint| taint.effect == "NoExecute").any(|taint| !tolerated(taint, tolerations));
     if refused {
         return Err(Refusal::predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate"));
     }
@@ -78,12 +101,12 @@ fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
 }
 
 /// Whether a pod's selector and required affinity select a node.
-fn selects(spec: &PodSpec, node: &Node) -> bool {
-    let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
+fn selects(spec: &PodSpec, node: &NodeTraits) -> bool {
+    let label = |key: &str| node.label(key);
     let by_labels = spec.node_selector.iter().flatten().all(|(key, value)| label(key) == Some(value));
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required = affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
-    let name = node.metadata.name.as_deref();
+    let name = Some(&*node.name);
     by_labels
         && required.is_none_or(|required| required.node_selector_terms.iter().any(|term| matches(term, name, &label)))
 }
@@ -131,6 +154,7 @@ mod tests {
         .expect("a node");
         let own = |pairs: &[(&str, i64)]| pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         let allocatable = own(&[("cpu", 2000), ("memory", 1 << 30), ("pods", 10)]);
+        let node = NodeTraits::new(&node);
         let admitted = admit(&spec, &requests(&spec), &node, &own(used), &allocatable, 3);
         assert_eq!(
             admitted.map_err(|refusal| format!("{}: {}", refusal.reason, refusal.message)),

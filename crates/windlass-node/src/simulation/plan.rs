@@ -18,6 +18,7 @@ pub(super) struct Plan {
     pub(super) start: Duration,
     pub(super) startup: Duration,
     pub(super) ready: Duration,
+    pub(super) unready: Option<Duration>,
     pub(super) unhealthy: Option<Duration>,
     /// It ends by itself after this time.
     pub(super) run: Option<Duration>,
@@ -57,6 +58,7 @@ impl Plan {
             start: time("start-delay").unwrap_or_default(),
             startup: delay(&container.spec.startup_probe),
             ready: time("ready-delay").unwrap_or_else(|| delay(&container.spec.readiness_probe)),
+            unready: time("unready-after"),
             unhealthy: time("unhealthy-after"),
             run: time("run-time").or(by_role),
             exit_code: codes.map_or(0, |codes| exit_code(codes, container.attempt)),

@@ -247,6 +247,25 @@ async fn delays_are_what_annotations_say() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_is_unready_from_when_its_annotation_says() {
+    let world = World::start(1).await;
+    let annotations = json!({
+        "simulation.windlass.dev/ready-delay": "5s",
+        "simulation.windlass.dev/unready-after": "2m",
+    });
+    let mut spec = one();
+    spec["containers"][0]["readinessProbe"] = json!({ "httpGet": { "port": 80 } });
+    world.create("tired", annotations, spec).await;
+    world.until::<Pod>("tired", is_ready).await;
+    let ready = tokio::time::Instant::now();
+    let pod = world.until::<Pod>("tired", |pod| !is_ready(pod)).await;
+    assert!(ready.elapsed() >= Duration::from_secs(114) && ready.elapsed() < Duration::from_secs(118));
+    assert_eq!((phase(&pod), condition(&pod, "ContainersReady"), restarts(&pod)), ("Running", "False", 0));
+    world.wait_for_event("tired", "Unhealthy", "Readiness probe failed: simulated").await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_of_a_job_succeeds_after_a_second() {
     let world = World::start(1).await;
     let pod: Pod = serde_json::from_value(json!({

@@ -27,8 +27,14 @@ impl Pair {
         for number in 0..random.usize(1..6) {
             pair.set_node(random::node(random, &format!("n{number}")));
         }
+        for _ in 0..random.usize(0..24) {
+            pair.world.storage.change(random, &mut pair.cluster);
+        }
         for _ in 0..random.usize(0..10) {
             pair.place(random);
+        }
+        for _ in 0..random.usize(0..3) {
+            pair.nominate(random);
         }
         pair
     }
@@ -59,8 +65,38 @@ impl Pair {
         self.world.pods.push(pod);
     }
 
+    /// Has a pod wait for room on some node.
+    fn nominate(&mut self, random: &mut Rng) {
+        let (pod, node) = (self.pod(random), format!("n{}", random.usize(..6)));
+        self.cluster.nominate(&Arc::new(PodInfo::new(&pod)), &node);
+        self.world.nominated.push((pod, node));
+    }
+
+    /// A pod without a node. It may ask for one, or wait for room on one.
+    fn incoming(&mut self, random: &mut Rng) -> Pod {
+        let mut pod = self.pod(random);
+        pod.metadata.deletion_timestamp = None;
+        let node = format!("n{}", random.usize(..5));
+        match random.usize(..10) {
+            0 => pod.spec.as_mut().unwrap().node_name = Some(node),
+            1 => {
+                pod.status.get_or_insert_default().nominated_node_name = Some(node.clone());
+                self.cluster.nominate(&Arc::new(PodInfo::new(&pod)), &node);
+                self.world.nominated.push((pod.clone(), node));
+            }
+            _ => {}
+        }
+        pod
+    }
+
     fn change(&mut self, random: &mut Rng) {
-        match random.usize(..5) {
+        match random.usize(..8) {
+            5 => self.world.storage.change(random, &mut self.cluster),
+            6 => self.nominate(random),
+            7 if !self.world.nominated.is_empty() => {
+                let (pod, _) = self.world.nominated.swap_remove(random.usize(..self.world.nominated.len()));
+                self.cluster.denominate(pod.metadata.uid.as_deref().unwrap());
+            }
             0 => self.place(random),
             1 | 2 if !self.world.pods.is_empty() => {
                 let pod = self.world.pods.swap_remove(random.usize(..self.world.pods.len()));
@@ -111,8 +147,7 @@ fn compare(seeds: std::ops::Range<u64>) {
         let mut random = Rng::with_seed(seed);
         let mut pair = Pair::new(&mut random);
         for _ in 0..3 {
-            let mut pod = pair.pod(&mut random);
-            pod.metadata.deletion_timestamp = None;
+            let pod = pair.incoming(&mut random);
             pair.check(&pod, &mut random, seed);
             pair.change(&mut random);
             pair.change(&mut random);

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
 mod build;
+mod devices;
 mod differential;
 mod filters;
 mod naive;
 mod preemption;
 mod random;
 mod scores;
+mod storage;
 mod volumes;

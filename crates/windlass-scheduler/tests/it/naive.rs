@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use crate::storage::Storage;
+
 pub(crate) type Labels = BTreeMap<String, String>;
 
 /// A cluster as lists.
@@ -16,6 +18,9 @@ pub(crate) struct World {
     /// Pods with a node.
     pub(crate) pods: Vec<Pod>,
     pub(crate) namespaces: BTreeMap<String, Labels>,
+    /// Pods that wait for room on a node, with its name.
+    pub(crate) nominated: Vec<(Pod, String)>,
+    pub(crate) storage: Storage,
 }
 
 pub(crate) fn name(node: &Node) -> &str {
@@ -30,7 +35,7 @@ fn pod_labels(pod: &Pod) -> Labels {
     pod.metadata.labels.clone().unwrap_or_default()
 }
 
-fn namespace(pod: &Pod) -> &str {
+pub(crate) fn namespace(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap()
 }
 
@@ -40,11 +45,29 @@ impl World {
         fits.map(|node| name(node).to_owned()).collect()
     }
 
+    /// Whether a node suits a pod as it is, and with the pods that wait for room on it and are as important.
     pub(crate) fn suits(&self, pod: &Pod, node: &Node) -> bool {
+        let priority = |pod: &Pod| pod.spec.as_ref().unwrap().priority;
+        let waiting = self.nominated.iter().filter(|(other, on)| {
+            on == name(node) && other.metadata.uid != pod.metadata.uid && priority(other) >= priority(pod)
+        });
+        let waiting: Vec<Pod> = waiting
+            .map(|(other, on)| {
+                let mut other = other.clone();
+                other.spec.as_mut().unwrap().node_name = Some(on.clone());
+                other
+            })
+            .collect();
+        let with_waiting = || Self { pods: [&self.pods[..], &waiting].concat(), ..self.clone() };
+        self.suits_now(pod, node) && (waiting.is_empty() || with_waiting().suits_now(pod, node))
+    }
+
+    fn suits_now(&self, pod: &Pod, node: &Node) -> bool {
         Self::may_run(pod, node)
             && matches_node(pod, node)
             && self.has_ports(pod, node)
             && self.has_room(pod, node)
+            && self.has_volumes(pod, node)
             && self.is_spread(pod, node)
             && self.has_neighbours(pod, node)
     }
@@ -59,8 +82,11 @@ impl World {
             effect: "NoSchedule".to_owned(),
             ..Taint::default()
         };
+        let asked = pod.spec.as_ref().unwrap().node_name.as_deref();
         let spec = node.spec.clone().unwrap_or_default();
-        (spec.unschedulable != Some(true) || tolerates(pod, &cordon)) && tolerates_node(pod, node)
+        asked.is_none_or(|asked| asked == name(node))
+            && (spec.unschedulable != Some(true) || tolerates(pod, &cordon))
+            && tolerates_node(pod, node)
     }
 
     fn has_ports(&self, pod: &Pod, node: &Node) -> bool {
@@ -202,7 +228,7 @@ fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     equal && expressions.into_iter().all(|one| holds(&one.key, &one.operator, one.values.as_deref(), labels))
 }
 
-fn holds(key: &str, operator: &str, values: Option<&[String]>, labels: &Labels) -> bool {
+pub(crate) fn holds(key: &str, operator: &str, values: Option<&[String]>, labels: &Labels) -> bool {
     let values = values.unwrap_or_default();
     let value = labels.get(key);
     match operator {

@@ -12,6 +12,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 
+use crate::storage;
+
 type Labels = BTreeMap<String, String>;
 
 const TOPOLOGIES: [&str; 3] = ["kubernetes.io/hostname", "zone", "rack"];
@@ -218,6 +220,7 @@ pub(crate) fn pod(random: &mut Rng, number: usize) -> Pod {
             affinity: Some(affinity),
             topology_spread_constraints: maybe(random, 0.25, |random| several(random, 2, constraint)),
             priority: Some(random.i32(0..3)),
+            volumes: maybe(random, 0.2, storage::used),
             ..PodSpec::default()
         }),
         status: None,

@@ -13,7 +13,7 @@ use windlass_store::{Entry, Expect, Range, StoreError, TxnResult, Write};
 use super::reconcile::{self, Verdict};
 use crate::api::Api;
 use crate::object;
-use crate::rbac::{GROUP, Kind, Policy, Rule};
+use crate::rbac::{GROUP, Kind, Rule};
 use crate::stored;
 
 static FACTS: &str = include_str!("../../facts/rbac-1.36.json");
@@ -104,7 +104,6 @@ fn write(key: &Bytes, wanted: &Value, entry: Option<&Entry>) -> Option<Write> {
 fn objects() -> Vec<(String, Value)> {
     let facts: Facts = serde_json::from_str(FACTS).expect("invariant: the embedded facts table is well-formed");
     let now = object::time(jiff::Timestamp::now());
-    let mut policy = Policy::default();
     let mut out = Vec::new();
     let roles = facts.cluster_roles.into_iter().map(|role| (Kind::ClusterRole, role));
     for (kind, (name, facts)) in roles.chain(facts.roles.into_iter().map(|role| (Kind::Role, role))) {
@@ -116,15 +115,9 @@ fn objects() -> Vec<(String, Value)> {
             let labels = Map::from_iter([(format!("{GROUP}/{label}"), "true".into())]);
             object["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": labels}]});
         }
-        object["rules"] = facts.rules.into();
-        policy.learn(kind, &name, &object);
+        // A controller gathers the rules of an aggregated role.
+        object["rules"] = if facts.aggregates.is_some() { Value::Null } else { facts.rules.into() };
         out.push((format!("{}{name}", kind.prefix()), object));
-    }
-    for (name, rules) in policy.aggregate() {
-        let key = format!("{}{name}", Kind::ClusterRole.prefix());
-        if let Some((_, object)) = out.iter_mut().find(|(known, _)| *known == key) {
-            object["rules"] = rules.iter().map(Rule::to_value).collect();
-        }
     }
     let bindings = facts.cluster_role_bindings.into_iter().map(|binding| (Kind::ClusterRoleBinding, binding));
     for (kind, (name, facts)) in bindings.chain(facts.role_bindings.into_iter().map(|b| (Kind::RoleBinding, b))) {
@@ -169,9 +162,9 @@ mod tests {
         let objects = objects();
         let find = |key: &str| &objects.iter().find(|(known, _)| known == key).expect("there").1;
         let admin = find("/registry/clusterroles/admin");
-        let view = find("/registry/clusterroles/view");
-        assert!(admin.list("rules").len() > view.list("rules").len());
+        let view = find("/registry/clusterroles/system:aggregate-to-view");
         assert!(view.list("rules").len() > 5);
+        assert_eq!((&admin["rules"], admin["aggregationRule"].is_object()), (&Value::Null, true));
         let binding = find("/registry/clusterrolebindings/cluster-admin");
         assert_eq!(binding["subjects"][0], json!({"kind": "Group", "apiGroup": GROUP, "name": "system:masters"}));
         let local = find("/registry/roles/kube-system/extension-apiserver-authentication-reader");

@@ -130,7 +130,7 @@ async fn users_give_away_only_what_they_have() {
     let rbac = "rbac.authorization.k8s.io";
     let rules = json!([
         {"verbs": ["create", "update", "patch"], "apiGroups": [rbac], "resources": ["roles", "rolebindings"]},
-        {"verbs": ["bind"], "apiGroups": [rbac], "resources": ["clusterroles"], "resourceNames": ["view"]},
+        {"verbs": ["bind"], "apiGroups": [rbac], "resources": ["clusterroles"], "resourceNames": ["system:aggregate-to-view"]},
     ]);
     admin.create(&roles, role("editor", &rules)).await;
     admin.create(&bindings, binding("editor", "Role", "amy")).await;
@@ -140,8 +140,8 @@ async fn users_give_away_only_what_they_have() {
                attempting to grant RBAC permissions not currently held:\n\
                {APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"get\"]}";
     assert_eq!((code, answer["message"].as_str()), (403, Some(why)));
-    assert_eq!(amy.send("POST", &bindings, &binding("edit", "ClusterRole", "bob")).await.0, 403);
-    amy.create(&bindings, binding("view", "ClusterRole", "bob")).await;
+    assert_eq!(amy.send("POST", &bindings, &binding("system:aggregate-to-edit", "ClusterRole", "bob")).await.0, 403);
+    amy.create(&bindings, binding("system:aggregate-to-view", "ClusterRole", "bob")).await;
     assert_eq!(Client::user(&server, "bob").get("/api/v1/namespaces/default/pods").await.0, 200);
 }
 

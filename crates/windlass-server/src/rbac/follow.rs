@@ -2,20 +2,17 @@
 //!
 //! A task follows them through the watch hub and swaps in a new [`Policy`] after each batch of changes.
 //! The request that wrote one waits for [`Rbac::catch_up`], so that a change is in effect when its client hears
-//! of it. The rules of aggregated ClusterRoles are computed here, take effect at once and are stored.
+//! of it. Aggregated ClusterRoles have the rules that are stored: a controller keeps these up to date.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use serde_json::Value;
 use tokio::sync::Mutex;
-use windlass_store::{Expect, Range, Revision, Store, StoreError, Write};
+use windlass_store::{Range, Revision, Store, StoreError};
 
 use super::policy::{Kind, Policy};
-use super::rules::Rule;
 use crate::codec::json;
-use crate::stored;
 use crate::watch::Hub;
 
 /// How many events are taken in at once.
@@ -56,7 +53,8 @@ impl Rbac {
         for kind in Kind::ALL {
             self.reload(&mut state, kind).await?;
         }
-        self.settle(&mut state).await
+        self.settle(&state);
+        Ok(())
     }
 
     /// Follows changes until the hub is gone.
@@ -119,17 +117,15 @@ impl Rbac {
                 }
             }
         }
-        if changed { self.settle(&mut state).await } else { Ok(()) }
+        if changed {
+            self.settle(&state);
+        }
+        Ok(())
     }
 
     /// Puts into effect what was taken in.
-    async fn settle(&self, state: &mut State) -> Result<(), StoreError> {
-        let aggregated = state.policy.aggregate();
+    fn settle(&self, state: &State) {
         self.policy.store(Arc::new(state.policy.clone()));
-        for (name, rules) in aggregated {
-            self.store_rules(&name, &rules).await?;
-        }
-        Ok(())
     }
 
     async fn reload(&self, state: &mut State, kind: Kind) -> Result<(), StoreError> {
@@ -140,16 +136,6 @@ impl Rbac {
         }
         state.seen[kind as usize] = snapshot.revision;
         Ok(())
-    }
-
-    /// Stores the rules of an aggregated role. If it has changed meanwhile, its event is on its way.
-    async fn store_rules(&self, name: &str, rules: &[Rule]) -> Result<(), StoreError> {
-        let key = format!("{}{name}", Kind::ClusterRole.prefix());
-        let Some(entry) = self.store.get(key.as_bytes()).await? else { return Ok(()) };
-        let Ok(mut role) = stored::decode(&entry.value) else { return Ok(()) };
-        role["rules"] = if rules.is_empty() { Value::Null } else { rules.iter().map(Rule::to_value).collect() };
-        let write = Write::Put { key: entry.key, expect: Expect::At(entry.modified), value: stored::encode(&role) };
-        self.store.txn(vec![write]).await.map(drop)
     }
 }
 

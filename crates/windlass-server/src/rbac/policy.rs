@@ -12,19 +12,12 @@ use crate::field::quote;
 use crate::object;
 use crate::user::User;
 use crate::validation::access::Access as _;
-use crate::validation::selector::Selector;
-
-/// How often aggregated roles may feed each other before it is called a day.
-const ROUNDS: usize = 32;
 
 /// A Role or ClusterRole.
 #[derive(Clone)]
 pub(crate) struct Role {
     /// What it allows.
     pub rules: Arc<[Rule]>,
-    labels: Value,
-    /// Which roles a ClusterRole gathers its rules from, if it does.
-    aggregates: Option<Arc<[Selector]>>,
 }
 
 /// A RoleBinding or ClusterRoleBinding.
@@ -129,41 +122,6 @@ impl Policy {
         }
     }
 
-    /// Brings aggregated ClusterRoles up to date; returns those that changed.
-    pub(crate) fn aggregate(&mut self) -> Vec<(Arc<str>, Arc<[Rule]>)> {
-        let mut changed: ByName<Arc<[Rule]>> = BTreeMap::new();
-        for _ in 0..ROUNDS {
-            let gathered: Vec<(Arc<str>, Arc<[Rule]>)> =
-                self.cluster_roles.iter().filter_map(|(name, role)| self.gather(name, role)).collect();
-            if gathered.is_empty() {
-                break;
-            }
-            for (name, rules) in gathered {
-                if let Some(role) = self.cluster_roles.get_mut(&name) {
-                    role.rules = Arc::clone(&rules);
-                }
-                changed.insert(name, rules);
-            }
-        }
-        changed.into_iter().collect()
-    }
-
-    /// The rules of an aggregated role, if they are not what they should be.
-    fn gather(&self, name: &Arc<str>, role: &Role) -> Option<(Arc<str>, Arc<[Rule]>)> {
-        let selectors = role.aggregates.as_ref()?;
-        let mut rules: Vec<Rule> = Vec::new();
-        for selector in selectors.iter() {
-            let others =
-                self.cluster_roles.iter().filter(|(other, role)| *other != name && selector.matches(&role.labels));
-            for rule in others.flat_map(|(_, role)| role.rules.iter()) {
-                if !rules.contains(rule) {
-                    rules.push(rule.clone());
-                }
-            }
-        }
-        (*role.rules != *rules).then(|| (Arc::clone(name), rules.into()))
-    }
-
     /// The rules of the role a binding refers to; the kind of role that is missing otherwise.
     pub(crate) fn rules_of(
         &self,
@@ -242,9 +200,7 @@ impl Policy {
 
 impl Role {
     fn from_value(role: &Value) -> Self {
-        let selectors = role.at("aggregationRule").list("clusterRoleSelectors");
-        let aggregates = (!selectors.is_empty()).then(|| selectors.iter().filter_map(Selector::from_object).collect());
-        Self { rules: Rule::of_role(role).into(), labels: role.at("metadata").at("labels").clone(), aggregates }
+        Self { rules: Rule::of_role(role).into() }
     }
 }
 
@@ -312,26 +268,6 @@ mod tests {
 
     fn role(labels: &Value, resources: &[&str]) -> Value {
         json!({"metadata": {"labels": labels}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": resources}]})
-    }
-
-    fn gathering(labels: &Value, from: &str) -> Value {
-        let selector = json!({"matchLabels": {from: "true"}});
-        json!({"metadata": {"labels": labels}, "aggregationRule": {"clusterRoleSelectors": [selector]}})
-    }
-
-    #[test]
-    fn aggregated_roles_feed_each_other() {
-        let mut policy = Policy::default();
-        policy.learn(Kind::ClusterRole, "admin", &gathering(&json!({}), "to-admin"));
-        policy.learn(Kind::ClusterRole, "edit", &gathering(&json!({"to-admin": "true"}), "to-edit"));
-        policy.learn(Kind::ClusterRole, "part", &role(&json!({"to-edit": "true"}), &["pods"]));
-        let changed: Vec<String> = policy.aggregate().into_iter().map(|(name, _)| name.to_string()).collect();
-        assert_eq!(changed, ["admin", "edit"]);
-        assert_eq!(policy.rules_of(true, "", "admin").expect("there").len(), 1);
-        assert!(policy.aggregate().is_empty());
-        policy.forget(Kind::ClusterRole, "part");
-        assert_eq!(policy.aggregate().len(), 2);
-        assert!(policy.rules_of(true, "", "admin").expect("there").is_empty());
     }
 
     #[test]

@@ -69,7 +69,8 @@ impl CacheOptions {
 
     /// How many objects of each kind are kept decoded, at most. Caches keep objects as bytes, and those that are in use
     /// decoded as well, which takes several times the memory. With a limit, the objects that were decoded first are let go
-    /// when more are in use, and decoded again when they are read. There is no limit by default.
+    /// when more are in use, and decoded again when they are read. The bytes of objects that are not decoded are packed
+    /// then: what an object has in common with another of its kind is not kept twice. There is no limit by default.
     #[must_use]
     pub fn most_decoded(mut self, objects: usize) -> Self {
         self.most_decoded = Some(objects);

@@ -19,6 +19,7 @@
 //! Objects are kept as the bytes they came in, which take a half to a third of the memory of most
 //! types. One that is read is decoded; one that changed just now, or is read again and again, stays
 //! decoded until it has not been used for a while ([`sweep`](Store::sweep)), or too many have been decoded since.
+//! Where the number of decoded objects is limited, the bytes of all others are [packed](super::packed).
 //!
 //! Replacing the state (after a list) never empties the store: every listed object is put in its
 //! place and stamped with the epoch of the list; at the end what carries an older stamp is gone.
@@ -36,6 +37,7 @@ use parking_lot::Mutex;
 use super::Change;
 use super::decode::Fresh;
 use super::erased::{AnyObject, IndexFn, Kind, Shared};
+use super::packed::{Kept, Packer};
 use crate::key::ObjectKey;
 use crate::object::{panic_message, parse_version};
 use deleted::Deleted;
@@ -44,8 +46,8 @@ use deleted::Deleted;
 pub(crate) type Told = Change<dyn AnyObject>;
 
 struct Entry {
-    /// What the object is decoded from; without it, it stays decoded.
-    json: Option<Box<[u8]>>,
+    /// What the object is decoded from.
+    json: Kept,
     /// Boxed, as most objects are not decoded: so it takes one word instead of two.
     decoded: Mutex<Option<Box<Shared>>>,
     /// The period it was last used in.
@@ -65,8 +67,8 @@ impl Entry {
             self.used.store(period, Ordering::Relaxed);
             return (Shared::clone(object), false);
         }
-        let json = self.json.as_deref().unwrap_or_default();
-        let object = kind.decode(json).expect("invariant: decoded from the same bytes before");
+        let json = self.json.bytes().unwrap_or_default();
+        let object = kind.decode(&json).expect("invariant: decoded from the same bytes before");
         (object, self.used.swap(period, Ordering::Relaxed) == period)
     }
 }
@@ -78,6 +80,9 @@ struct Recent {
     keys: VecDeque<(u32, ObjectKey)>,
     next: u32,
 }
+
+/// How many objects a sweep packs at most, because the store is locked meanwhile.
+const MOST_PACKED: usize = 4096;
 
 /// Own writes remembered, besides deletions of what the watch still shows. There are more only where the
 /// watch has been down for long; the oldest are forgotten then.
@@ -177,6 +182,8 @@ pub(crate) struct Store {
     kind: Kind,
     objects: HashMap<ObjectKey, Entry>,
     recent: Option<Mutex<Recent>>,
+    /// Where the number of decoded objects is limited.
+    packer: Option<Packer>,
     writes: HashMap<ObjectKey, Written>,
     /// When to look at each of `writes` again, but for deletions: by version, the lowest first. An entry may have gone, or
     /// have been replaced by a later one.
@@ -210,6 +217,7 @@ impl Store {
             panics,
             objects: HashMap::new(),
             recent: None,
+            packer: None,
             writes: HashMap::new(),
             due: BinaryHeap::new(),
             deleted: Deleted::default(),
@@ -226,8 +234,9 @@ impl Store {
         }
     }
 
-    /// Keeps no more objects decoded than this.
+    /// Keeps no more objects decoded than this, and the bytes of the others packed.
     pub(crate) fn most_decoded(mut self, most: Option<usize>) -> Self {
+        self.packer = most.map(|_| Packer::default());
         self.recent = most.map(|most| Mutex::new(Recent { most, keys: VecDeque::new(), next: 0 }));
         self
     }
@@ -274,9 +283,9 @@ impl Store {
         Some(object)
     }
 
-    /// An object is decoded. Another one that was for long may have to make room for it.
-    fn note_decoded(&self, key: &ObjectKey, entry: &Entry) {
-        let Some(recent) = &self.recent else { return };
+    /// An object is decoded. Another one that was for long may have to make room for it, and is returned.
+    fn note_decoded(&self, key: &ObjectKey, entry: &Entry) -> Option<ObjectKey> {
+        let recent = self.recent.as_ref()?;
         let mut recent = recent.lock();
         recent.next = recent.next.wrapping_add(1);
         let place = recent.next;
@@ -284,13 +293,22 @@ impl Store {
         recent.keys.push_back((place, key.clone()));
         let oldest = if recent.keys.len() > recent.most { recent.keys.pop_front() } else { None };
         drop(recent);
-        if let Some((place, key)) = oldest
-            && let Some(entry) = self.objects.get(&key)
-            && entry.json.is_some()
-            && entry.place.load(Ordering::Relaxed) == place
+        let (place, key) = oldest?;
+        let entry = self.objects.get(&key)?;
+        if !entry.json.has_bytes() || entry.place.load(Ordering::Relaxed) != place {
+            return None;
+        }
+        let unused = entry.decoded.lock().take();
+        drop(unused);
+        Some(key)
+    }
+
+    /// Packs an object that is not decoded any more.
+    fn pack(&mut self, key: &ObjectKey) {
+        if let Some(packer) = &mut self.packer
+            && let Some(entry) = self.objects.get_mut(key)
         {
-            let unused = entry.decoded.lock().take();
-            drop(unused);
+            entry.json.pack(packer);
         }
     }
 
@@ -385,9 +403,12 @@ impl Store {
         }
         self.settle(&key, &*object);
         let epoch = self.epoch;
+        let version = object.version().unwrap_or_default();
         if let Some(known) = self.objects.get_mut(&key)
             && json.is_some()
-            && known.json == json
+            // Bytes that say the version are other bytes in another version.
+            && known.version == version
+            && known.json.bytes().as_deref() == json.as_deref()
         {
             self.listed += usize::from(known.epoch != epoch);
             known.epoch = epoch;
@@ -397,17 +418,22 @@ impl Store {
         let (decoded, used) =
             if listed && json.is_some() { (None, 0) } else { (Some(Box::new(object.clone())), self.period) };
         let is_decoded = decoded.is_some();
+        let mut json = Kept::new(json);
+        if !is_decoded && let Some(packer) = &mut self.packer {
+            json.pack(packer);
+        }
         let entry = Entry {
             json,
             decoded: Mutex::new(decoded),
             used: AtomicU32::new(used),
             epoch,
-            version: object.version().unwrap_or_default(),
+            version,
             place: AtomicU32::new(0),
         };
         let old = self.objects.insert(key.clone(), entry);
-        if is_decoded && let Some(entry) = self.objects.get(&key) {
-            self.note_decoded(&key, entry);
+        let unused = self.objects.get(&key).filter(|_| is_decoded).and_then(|entry| self.note_decoded(&key, entry));
+        if let Some(unused) = unused {
+            self.pack(&unused);
         }
         self.listed += usize::from(old.as_ref().is_none_or(|old| old.epoch != epoch));
         let Some((old, _)) = old.map(|old| old.object(&self.kind, self.period)) else {
@@ -537,17 +563,24 @@ impl Store {
         }
     }
 
-    /// Lets go of what was decoded and not used since the last call. Returns how many objects stay
+    /// Lets go of what was decoded and not used since the last call, and packs it. Returns how many objects stay
     /// decoded.
     pub(crate) fn sweep(&mut self) -> usize {
         let period = self.period;
         self.period = self.period.wrapping_add(1);
-        let mut stay = 0;
+        let (mut stay, mut room) = (0, MOST_PACKED);
         for entry in self.objects.values_mut() {
-            if entry.json.is_some() && *entry.used.get_mut() != period {
+            if entry.json.has_bytes() && *entry.used.get_mut() != period {
                 *entry.decoded.get_mut() = None;
             }
-            stay += usize::from(entry.decoded.get_mut().is_some());
+            let is_decoded = entry.decoded.get_mut().is_some();
+            stay += usize::from(is_decoded);
+            if let Some(packer) = self.packer.as_mut().filter(|_| !is_decoded && room > 0)
+                && let Kept::Bytes(_) = entry.json
+            {
+                entry.json.pack(packer);
+                room -= 1;
+            }
         }
         stay
     }

@@ -276,3 +276,43 @@ fn selectors_are_printed_as_in_go() {
          LabelSelectorRequirement{Key:e,Operator:In,Values:[f g],},},}"
     );
 }
+
+/// A client of an API that answers everything with one list, and the requests that it gets.
+fn metrics_api(items: &Value) -> (kube::Client, Arc<parking_lot::Mutex<Vec<String>>>) {
+    let (asked, answer) = (Arc::<parking_lot::Mutex<Vec<String>>>::default(), json!({"items": items}).to_string());
+    let seen = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        seen.lock().push(request.uri().to_string());
+        let answer = http::Response::new(kube::client::Body::from(answer.clone().into_bytes()));
+        std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+    });
+    (kube::Client::new(service, "default"), asked)
+}
+
+#[tokio::test]
+async fn custom_metrics_are_read_from_their_api() {
+    let value = |name: &str, value: &str, more: Value| {
+        let mut item = json!({"describedObject": {"name": name}, "value": value, "timestamp": at(0).to_string()});
+        item.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        item
+    };
+    let items = json!([value("a", "1500m", json!({"windowSeconds": 30})), value("b", "2", json!({}))]);
+    let (client, asked) = metrics_api(&items);
+    let labels = serde_json::from_value(json!({"matchLabels": {"verb": "GET"}})).expect("a selector");
+    let found = metrics::of_pods(&client, "ns", "app=d", "requests", Some(&labels)).await.expect("metrics");
+    let mut found: Vec<_> = found.into_iter().map(|(name, sample)| (name, sample.value, sample.window)).collect();
+    found.sort();
+    let seconds = SignedDuration::from_secs;
+    assert_eq!(found, [("a".to_owned(), 1500, seconds(30)), ("b".to_owned(), 2000, seconds(60))]);
+    let object = metrics::of_object(&client, "namespaces/ns/services/web", "requests", None).await;
+    assert_eq!(object, Ok(1500), "of the first");
+    let path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/ns";
+    let expected = [
+        format!("{path}/pods/*/requests?labelSelector=app%3Dd&metricLabelSelector=verb%3DGET"),
+        format!("{path}/services/web/requests"),
+    ];
+    assert_eq!(*asked.lock(), expected);
+    let (empty, _) = metrics_api(&json!([]));
+    let missing = metrics::of_pods(&empty, "ns", "app=d", "requests", None).await;
+    assert_eq!(missing.err().as_deref(), Some("no metrics returned from custom metrics API"));
+}

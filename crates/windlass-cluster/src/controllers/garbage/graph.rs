@@ -97,8 +97,11 @@ impl std::fmt::Display for Identity {
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) identity: Identity,
-    pub(super) owners: Vec<OwnerReference>,
-    dependents: HashSet<Uid>,
+    /// Objects of one owner share one list.
+    pub(super) owners: Arc<[OwnerReference]>,
+    /// Most objects have none, and a set takes six words.
+    #[expect(clippy::box_collection, reason = "there are as many nodes as objects")]
+    dependents: Option<Box<HashSet<Uid>>>,
     /// Owners that were observed and are gone, or were looked for and do not exist.
     pub(super) lost: Vec<Uid>,
     /// The latest watch that has shown it.
@@ -112,7 +115,25 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn has_dependents(&self) -> bool {
-        !self.dependents.is_empty()
+        self.dependents.is_some()
+    }
+
+    /// The uids of the objects that name it as an owner.
+    fn dependents(&self) -> impl Iterator<Item = &Uid> {
+        self.dependents.iter().flat_map(|dependents| &**dependents)
+    }
+
+    fn add_dependent(&mut self, uid: &Uid) {
+        self.dependents.get_or_insert_default().insert(Arc::clone(uid));
+    }
+
+    fn remove_dependent(&mut self, uid: &str) {
+        if let Some(dependents) = &mut self.dependents {
+            dependents.remove(uid);
+            if dependents.is_empty() {
+                self.dependents = None;
+            }
+        }
     }
 
     /// Whether an owner is known to be gone.
@@ -174,9 +195,17 @@ impl Graph {
         name
     }
 
+    /// The owners that an object names, in the list that it shares with another dependent of its first owner.
+    fn owners(&self, object: &Metadata) -> Arc<[OwnerReference]> {
+        let named = object.metadata.owner_references.as_deref().unwrap_or_default();
+        let owner = named.first().and_then(|first| self.nodes.get(&*first.uid));
+        let other = owner.and_then(|owner| self.nodes.get(owner.dependents().next()?));
+        other.filter(|other| *other.owners == *named).map_or_else(|| named.into(), |other| Arc::clone(&other.owners))
+    }
+
     /// What depends on an object.
     pub(super) fn dependents(&self, uid: &str) -> Vec<&Node> {
-        let dependents = self.nodes.get(uid).into_iter().flat_map(|node| &node.dependents);
+        let dependents = self.nodes.get(uid).into_iter().flat_map(Node::dependents);
         dependents.filter_map(|dependent| self.nodes.get(dependent)).collect()
     }
 
@@ -206,7 +235,7 @@ impl Graph {
         let mut effects = Effects::default();
         let mut identity = Identity::of_object(kind, object);
         identity.namespace = self.namespace(&identity.namespace);
-        let owners = object.metadata.owner_references.clone().unwrap_or_default();
+        let owners = self.owners(object);
         let uid = Arc::clone(&identity.uid);
         match self.nodes.get_mut(&uid) {
             None => {
@@ -214,8 +243,8 @@ impl Graph {
                     Arc::clone(&uid),
                     Node {
                         identity,
-                        owners: owners.clone(),
-                        dependents: HashSet::new(),
+                        owners: Arc::clone(&owners),
+                        dependents: None,
                         lost: Vec::new(),
                         watch,
                         is_virtual: false,
@@ -233,7 +262,7 @@ impl Graph {
                 if was_virtual || watch >= node.watch {
                     (node.identity, node.watch) = (identity, watch);
                 }
-                let before_owners = std::mem::replace(&mut node.owners, owners.clone());
+                let before_owners = std::mem::replace(&mut node.owners, Arc::clone(&owners));
                 if was_virtual && before != self.nodes[&uid].identity {
                     self.recheck_dependents(&uid, &mut effects);
                 }
@@ -323,8 +352,8 @@ impl Graph {
                     Arc::clone(&identity.uid),
                     Node {
                         identity,
-                        owners: Vec::new(),
-                        dependents: HashSet::from([Arc::clone(uid)]),
+                        owners: Arc::default(),
+                        dependents: Some(Box::new(HashSet::from([Arc::clone(uid)]))),
                         lost: Vec::new(),
                         watch: 0,
                         is_virtual: true,
@@ -334,7 +363,7 @@ impl Graph {
                 );
                 continue;
             };
-            node.dependents.insert(Arc::clone(uid));
+            node.add_dependent(uid);
             if suspicious {
                 continue;
             }
@@ -395,7 +424,7 @@ impl Graph {
         self.add_to_owners(uid, &added, effects);
         for before in old.iter().filter(|before| !new.iter().any(|after| after.uid == before.uid)) {
             if let Some(owner) = self.nodes.get_mut(&*before.uid) {
-                owner.dependents.remove(uid);
+                owner.remove_dependent(uid);
             }
         }
     }
@@ -410,7 +439,7 @@ impl Graph {
             && let Some(node) = self.nodes.get_mut(uid)
         {
             node.is_deleting_dependents = true;
-            effects.delete.extend(node.dependents.iter().cloned());
+            effects.delete.extend(node.dependents().cloned());
             effects.delete.push(Arc::clone(uid));
         }
     }
@@ -420,14 +449,14 @@ impl Graph {
         if !node.is_virtual {
             self.departed.add(Arc::clone(&node.identity.uid));
         }
-        for dependent in &node.dependents {
+        for dependent in node.dependents() {
             self.lose_owner(dependent, &node.identity.uid);
         }
+        effects.delete.extend(node.dependents().cloned());
+        self.recheck_waiting(&node.owners, effects);
         if node.has_dependents() {
             self.absent.add(node.identity);
         }
-        effects.delete.extend(node.dependents);
-        self.recheck_waiting(&node.owners, effects);
     }
 
     /// Notes in a dependent that an owner is gone. Kept there, it is known for as long as the dependent exists.
@@ -451,9 +480,9 @@ impl Graph {
     /// Takes a node out of the graph.
     fn unlink(&mut self, uid: &str) -> Option<Node> {
         let node = self.nodes.remove(uid)?;
-        for owner in &node.owners {
+        for owner in &*node.owners {
             if let Some(owner) = self.nodes.get_mut(&*owner.uid) {
-                owner.dependents.remove(uid);
+                owner.remove_dependent(uid);
             }
         }
         Some(node)
@@ -463,7 +492,7 @@ impl Graph {
     /// with several references may be both.
     fn partition(&self, node: &Node, identity: &Identity) -> (Vec<Uid>, Vec<Uid>) {
         let (mut matching, mut others) = (Vec::new(), Vec::new());
-        for uid in &node.dependents {
+        for uid in node.dependents() {
             let Some(dependent) = self.nodes.get(uid) else { continue };
             if !identity.namespace.is_empty() && identity.namespace != dependent.identity.namespace {
                 others.push(Arc::clone(uid));

@@ -365,6 +365,32 @@ fn no_more_objects_stay_decoded_than_allowed() {
 }
 
 #[test]
+fn objects_that_are_not_decoded_are_packed() {
+    let mut store = Store::new(maps(), Arc::default()).most_decoded(Some(2));
+    let with_data = |name: &str, version| {
+        let mut object = object(name, name, version);
+        object.data.get_or_insert_default().extend((0..30).map(|key| (format!("key-{key}"), "value".to_owned())));
+        fresh(&object)
+    };
+    let is_packed = |store: &Store, name| matches!(store.objects[&key(name)].json, Kept::Packed(_));
+    store.begin_replace();
+    store.upsert(with_data("a", 1), true);
+    store.finish_replace("5");
+    assert!(is_packed(&store, "a"), "listed");
+    assert!(show(store.upsert(with_data("a", 1), true).iter().flatten()).is_empty(), "the same");
+    for (name, version) in [("b", 6), ("c", 7), ("d", 8)] {
+        store.upsert(with_data(name, version), false);
+    }
+    assert_eq!(["a", "b", "c", "d"].map(|name| is_packed(&store, name)), [true, true, false, false]);
+    assert_eq!((version(&store, "b"), version(&store, "b")), (Some(6), Some(6)), "decoded again, instead of c");
+    assert_eq!(show(store.upsert(with_data("a", 9), false).iter().flatten()), ["~a@1>a@9"]);
+    store.sweep();
+    store.sweep();
+    assert!(["a", "b", "c", "d"].iter().all(|name| is_packed(&store, name)));
+    assert_eq!(store.iter().filter(|one| one.version() > Some(5)).count(), 4);
+}
+
+#[test]
 fn objects_changed_in_the_same_version_are_indexed_again() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.add_index(
