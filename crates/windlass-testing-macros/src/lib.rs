@@ -167,7 +167,7 @@ mod tests {
         let item = quote!(
             async fn starts(_env: Env) {}
         );
-        let expanded = expand(quote!(setup = start), item).unwrap().to_string();
+        let expanded = expand(quote!(setup = start), item).expect("it expands").to_string();
         assert!(expanded.contains("allow (clippy :: unused_async)] async fn starts"), "{expanded}");
     }
 
