@@ -536,11 +536,11 @@ mod tests {
         ] {
             assert_eq!(parse_git(text).as_deref(), Ok(url));
         }
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().canonicalize().unwrap();
-        let path = path.to_str().unwrap();
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().canonicalize().expect("it exists");
+        let path = path.to_str().expect("it is text");
         assert_eq!(parse_git(path), Err("there is no git repository in this directory".to_owned()));
-        std::fs::create_dir(dir.path().join(".git")).unwrap();
+        std::fs::create_dir(dir.path().join(".git")).expect("it is empty");
         assert_eq!(parse_git(path), Ok(format!("file://{path}")));
         for text in ["", "not a url", "https://", "nowhere/at/all", "ftp://example.com/x"] {
             assert!(parse_git(text).is_err(), "{text}");
