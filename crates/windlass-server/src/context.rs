@@ -6,14 +6,13 @@ mod size;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode, Uri};
+use http::{HeaderMap, Method, StatusCode, Uri};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::admission_config::AdmissionPlugin;
 use crate::api::Api;
 use crate::audit::Annotations;
-use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::json;
 use crate::codec::negotiate::{APPLY_TYPE, Accepted};
@@ -28,6 +27,7 @@ use crate::user::{MASTERS, User};
 use crate::validation::metadata::Rules;
 use crate::versions;
 
+pub use crate::answer::Answer;
 pub use conversions::Conversions;
 pub(crate) use conversions::Wanted;
 
@@ -80,39 +80,6 @@ impl Connection {
         let path = self.uri.path();
         path.find("/proxy").map_or("", |at| &path[at + "/proxy".len()..])
     }
-}
-
-/// What a request for a resource is answered with.
-pub enum Answer {
-    /// One object, as stored.
-    Object {
-        /// The HTTP status.
-        code: StatusCode,
-        /// The object.
-        object: Stored,
-        /// What the client is warned of.
-        warnings: Vec<String>,
-    },
-    /// A list, a watch, a Status: something already in the form the client wants.
-    Raw {
-        /// The HTTP status.
-        code: StatusCode,
-        /// The `Content-Type`.
-        content_type: &'static str,
-        /// The body.
-        body: Body,
-        /// What the client is warned of.
-        warnings: Vec<String>,
-    },
-    /// A Status that is not a failure.
-    Status {
-        /// The Status.
-        status: Box<Status>,
-        /// What the client is warned of.
-        warnings: Vec<String>,
-    },
-    /// A whole response: of a pod, or one that ends HTTP.
-    Response(Box<Response<Body>>),
 }
 
 impl Context {

@@ -33,6 +33,7 @@ pub mod streams;
 mod admission;
 mod admission_config;
 mod aggregator;
+mod answer;
 #[doc(hidden)]
 pub mod api;
 mod api_services;

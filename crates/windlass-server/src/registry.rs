@@ -13,7 +13,7 @@
 //! | validate | metadata, [`validate`], expressions | metadata, [`check_update`], expressions |
 //! | canonicalize | [`canonicalize`] | `canonicalize` |
 //! | claim | addresses, node ports | the same |
-//! | warn, admit | [`warnings`], then validating admission | validating admission, then `warnings` |
+//! | warn, authorise, admit | [`warnings`]; a PUT or apply that creates needs the right to create (`check_create` of `authz.rs`); validating admission | validating admission, then `warnings` |
 //! | charge, store | quotas, then the transaction | the same, unless nothing has changed |
 //!
 //! A server-side apply owns first: merging a configuration is what decides about owners. Where there is no such object yet, a
@@ -23,6 +23,8 @@
 //! When the transaction of an update conflicts with another write, the order starts over with the object that is stored by
 //! then; see `state/contention.rs`. A create starts over only if its generated name is taken: with
 //! another name, `default`, `prepare_create` and `canonicalize`, and validating admission again.
+//!
+//! The code is in `create.rs` (`create_object`, `store_new`) and `update.rs` (`update_within`).
 //!
 //! [`default`]: strategy::Strategy::default
 //! [`prepare_create`]: strategy::Strategy::prepare_create

@@ -13,23 +13,22 @@ use bytes::Bytes;
 use futures::stream;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use windlass_store::Entry;
 
+use crate::answer::{Answer, ListMeta};
 use crate::api::Api;
 use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::negotiate::{Accepted, Format, Transform};
 use crate::codec::protobuf::NotMarshalable;
 use crate::codec::{self, peek, write};
-use crate::context::{Answer, Context};
+use crate::context::Context;
 use crate::resource::internal_package;
 use crate::status::Status;
 use crate::stored::Stored;
 use crate::table::{self, IncludeObject, MetaVersion};
 use crate::{effort, versions};
-
-pub(crate) use events::{EventWriter, Pieces};
 
 /// Lists up to this size are sent in one piece.
 const WHOLE: usize = 64 * 1024;
@@ -39,42 +38,17 @@ const SLICED: usize = 64;
 const WARNINGS: usize = 4 * 1024;
 const WARNING: usize = 256;
 
-/// A list's own metadata.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ListMeta {
-    /// The revision the list is true at.
-    pub revision: u64,
-    /// Where the next page starts.
-    pub continue_token: Option<String>,
-    /// How many objects follow this page, where that is known.
-    pub remaining: Option<usize>,
-}
-
-impl ListMeta {
-    /// The metadata as clients read it.
-    pub(crate) fn to_value(&self) -> Value {
-        let mut map = Map::new();
-        map.insert("resourceVersion".into(), self.revision.to_string().into());
-        if let Some(token) = &self.continue_token {
-            map.insert("continue".into(), token.as_str().into());
-        }
-        if let Some(remaining) = self.remaining {
-            map.insert("remainingItemCount".into(), remaining.into());
-        }
-        Value::Object(map)
-    }
-
-    fn for_table(&self) -> table::ListMeta<'_> {
-        table::ListMeta {
-            resource_version: self.revision.to_string().into(),
-            continue_token: self.continue_token.as_deref().map(Into::into),
-            remaining_item_count: self.remaining.map(|count| count as i64),
-        }
+/// The metadata of a list that is shown as a table.
+fn table_meta(meta: &ListMeta) -> table::ListMeta<'_> {
+    table::ListMeta {
+        resource_version: meta.revision.to_string().into(),
+        continue_token: meta.continue_token.as_deref().map(Into::into),
+        remaining_item_count: meta.remaining.map(|count| count as i64),
     }
 }
 
 /// A list in the form the client asked for.
-pub(crate) async fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> Result<Answer, Status> {
+async fn list(context: &RenderContext, entries: Vec<Entry>, meta: &ListMeta) -> Result<Body, Status> {
     if let Some((Transform::Metadata, _)) = context.accepted.transform() {
         let found = go_type(&context.served, true);
         return Err(not_acceptable(format!(
@@ -83,26 +57,21 @@ pub(crate) async fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta
     }
     let plain =
         context.accepted.target.is_none() && context.accepted.format == Format::Json && !context.accepted.pretty;
-    let body = if plain {
-        plain_list(context, entries, meta).await?
-    } else if let Some(body) = metadata_list(context, &entries, meta).await {
-        body.into()
-    } else if let Some(form) = rows::streams(context, meta)? {
-        rows::list(context, entries, meta, form).await?
-    } else {
-        built_list(context, &entries, meta).await?.into()
-    };
-    Ok(Answer::Raw {
-        code: StatusCode::OK,
-        content_type: context.accepted.format.media_type(),
-        body,
-        warnings: context.warnings.clone(),
-    })
+    if plain {
+        return plain_list(context, entries, meta).await;
+    }
+    if let Some(body) = metadata_list(context, &entries, meta).await {
+        return Ok(body.into());
+    }
+    match rows::streams(context, meta)? {
+        Some(form) => rows::list(context, entries, meta, form).await,
+        None => Ok(built_list(context, &entries, meta).await?.into()),
+    }
 }
 
 /// A list of stored bytes. Items of built-in kinds come without `kind` and `apiVersion`, which every
 /// stored object begins with.
-async fn plain_list(context: &Context, mut entries: Vec<Entry>, meta: &ListMeta) -> Result<Body, Status> {
+async fn plain_list(context: &RenderContext, mut entries: Vec<Entry>, meta: &ListMeta) -> Result<Body, Status> {
     let served = &context.served;
     let mut others: Vec<&mut Entry> =
         entries.iter_mut().filter(|entry| !versions::as_is(served, entry.modified)).collect();
@@ -156,7 +125,7 @@ async fn plain_list(context: &Context, mut entries: Vec<Entry>, meta: &ListMeta)
 }
 
 /// The metadata of stored objects, where it can be cut out of them.
-async fn metadata_list(context: &Context, entries: &[Entry], meta: &ListMeta) -> Option<Bytes> {
+async fn metadata_list(context: &RenderContext, entries: &[Entry], meta: &ListMeta) -> Option<Bytes> {
     let api_version = sliced_metadata(&context.accepted)?.api_version();
     let is_long = effort::is_large_read(entries.len() * SLICED);
     context.api.offload.rest_of_request(context.served.qualified(), is_long).await;
@@ -204,15 +173,12 @@ fn write_head(kind: &str, api_version: &str, out: &mut Vec<u8>) {
 }
 
 /// A list whose items are decoded and encoded anew.
-async fn built_list(context: &Context, entries: &[Entry], meta: &ListMeta) -> Result<Bytes, Status> {
+async fn built_list(context: &RenderContext, entries: &[Entry], meta: &ListMeta) -> Result<Bytes, Status> {
     let stored = entries.iter().map(|entry| &entry.value[..]);
     let objects = versions::all_to_served(&context.api, &context.served, stored).await?;
     let value = match context.accepted.transform() {
-        Some((Transform::Table, version)) => {
-            let options = table_options(context, version)?;
-            table::table(&context.served, &objects, &meta.for_table(), &options)?
-        }
-        Some((_, version)) => table::partial_list(&objects, &meta.for_table(), MetaVersion::of(version)),
+        Some((Transform::Table, _)) => table::table(&context.served, &objects, &table_meta(meta), &context.table)?,
+        Some((_, version)) => table::partial_list(&objects, &table_meta(meta), MetaVersion::of(version)),
         None => {
             let items = objects.into_iter().map(|mut object| {
                 if let (false, Value::Object(map)) = (context.served.custom, &mut object) {
@@ -228,11 +194,6 @@ async fn built_list(context: &Context, entries: &[Entry], meta: &ListMeta) -> Re
         }
     };
     encode(&value, &context.accepted)
-}
-
-fn table_options(context: &Context, version: &str) -> Result<table::Options, Status> {
-    let include = IncludeObject::parse(context.query.get("includeObject").unwrap_or_default())?;
-    Ok(table::Options { include, version: MetaVersion::of(version), ..table::Options::new(context.now) })
 }
 
 /// Encodes a value in the format the client asked for.
@@ -260,12 +221,10 @@ fn not_acceptable(message: String) -> Status {
     Status::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
 }
 
-/// Encodes a Scale in the form that the client asked for.
-pub(crate) fn scale(context: &Context, scale: &Value) -> Result<Bytes, Status> {
+/// A Scale in the form the client asked for.
+fn scale(context: &RenderContext, scale: &Value) -> Result<Bytes, Status> {
     match context.accepted.transform() {
-        Some((Transform::Table, version)) => {
-            encode(&table::scale(scale, &table_options(context, version)?), &context.accepted)
-        }
+        Some((Transform::Table, _)) => encode(&table::scale(scale, &context.table), &context.accepted),
         Some((_, version)) => encode(&table::partial(scale, MetaVersion::of(version)), &context.accepted),
         None => encode(scale, &context.accepted),
     }
@@ -320,20 +279,32 @@ async fn object(
 
 /// The answer of the registry as an HTTP response.
 pub(crate) async fn answer(context: &RenderContext, answer: Answer) -> Response<Body> {
-    let (mut response, warnings) = match answer {
-        Answer::Raw { code, content_type, body, warnings } => (raw(code, content_type, body), warnings),
-        Answer::Response(response) => (*response, Vec::new()),
-        Answer::Status { status: failure, warnings } => (status(&failure, &context.accepted), warnings),
-        Answer::Object { code, object: stored, warnings } => {
-            let response = match single(context, &stored).await {
-                Ok(body) => raw(code, context.accepted.format.media_type(), body.into()),
-                Err(failure) => status(&failure, &context.accepted),
-            };
-            (response, warnings)
+    let (made, warnings) = match answer {
+        Answer::Raw { code, content_type, body, warnings } => (Ok(raw(code, content_type, body)), warnings),
+        Answer::Response(response) => (Ok(*response), Vec::new()),
+        Answer::Status { status: failure, warnings } => (Err(*failure), warnings),
+        Answer::Object { code, object, warnings } => (whole(context, code, single(context, &object).await), warnings),
+        Answer::Scale { scale: value, warnings } => (whole(context, StatusCode::OK, scale(context, &value)), warnings),
+        // Boxed: most requests never come here, and all would be as large as one that does.
+        Answer::List { entries, meta, warnings } => {
+            (whole(context, StatusCode::OK, Box::pin(list(context, entries, &meta)).await), warnings)
+        }
+        Answer::Watch { events, warnings } => {
+            (Ok(raw(StatusCode::OK, events::media_type(&context.accepted), events::body(context, events))), warnings)
         }
     };
+    let mut response = made.unwrap_or_else(|failure| status(&failure, &context.accepted));
     warn(&mut response, &warnings);
     response
+}
+
+/// An answer in the format that the client asked for.
+fn whole(
+    context: &RenderContext,
+    code: StatusCode,
+    body: Result<impl Into<Body>, Status>,
+) -> Result<Response<Body>, Status> {
+    Ok(raw(code, context.accepted.format.media_type(), body?.into()))
 }
 
 /// Adds warnings as headers. Many or long ones are cut, so that no client has to refuse the answer for them.
@@ -369,7 +340,8 @@ impl RenderContext {
     /// Fails if the query asks for a table that cannot be made.
     pub(crate) fn new(context: &Context) -> Result<Self, Status> {
         let version = context.accepted.transform().map_or("v1", |(_, version)| version);
-        let table = table_options(context, version)?;
+        let include = IncludeObject::parse(context.query.get("includeObject").unwrap_or_default())?;
+        let table = table::Options { include, version: MetaVersion::of(version), ..table::Options::new(context.now) };
         let (api, served) = (Arc::clone(&context.api), Arc::clone(&context.served));
         Ok(Self { api, served, accepted: context.accepted.clone(), table })
     }

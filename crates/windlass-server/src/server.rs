@@ -8,7 +8,7 @@ mod connection;
 mod connections;
 mod listener;
 mod pipe;
-mod progress;
+mod time_limits;
 mod unread;
 
 use std::collections::BTreeSet;

@@ -10,12 +10,12 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use windlass_store::Entry;
 
+use crate::answer::ListMeta;
 use crate::catalog::{Behaviour, Computed};
 use crate::codec::write;
 use crate::context::{Answer, Context};
 use crate::options::ListOptions;
 use crate::registry::Matcher;
-use crate::render::{self, ListMeta};
 use crate::request::Verb;
 use crate::resource::Resource;
 use crate::status::Status;
@@ -64,7 +64,7 @@ async fn list(context: &Context, objects: &dyn Computed) -> Result<Answer, Statu
     let entries: Vec<Entry> = objects.list(context.path.namespace.as_deref()).iter().map(entry).collect();
     let matches = matcher.select(&context.api, &entries).await?;
     let entries = entries.into_iter().zip(matches).filter(|(_, matches)| *matches).map(|(entry, _)| entry).collect();
-    render::list(context, entries, &ListMeta::default()).await
+    Ok(Answer::List { entries, meta: ListMeta::default(), warnings: context.warnings.clone() })
 }
 
 /// An object in the form that lists are made of.

@@ -10,7 +10,6 @@ use crate::catalog::Served;
 use crate::object::{self, metadata_mut};
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::registry::strategy::Flag;
-use crate::render;
 use crate::state::contention::Attempts;
 use crate::status::{Details, Qualified, Status};
 use crate::{admission, effort, versions};
@@ -95,7 +94,7 @@ pub(super) async fn delete_collection(context: &mut Context) -> Result<Answer, S
         }
         tokio::task::yield_now().await;
     }
-    render::list(context, page.entries, &page.meta).await
+    Ok(page.answer(context))
 }
 
 /// The same request, about one object of the collection.

@@ -7,9 +7,9 @@ use super::continue_token::{self, Token};
 use super::get::wait_for;
 use super::matcher::Matcher;
 use super::{Answer, Context};
+use crate::answer::ListMeta;
 use crate::field::quote;
 use crate::options::{ListOptions, VersionMatch, parse_revision};
-use crate::render::{self, ListMeta};
 use crate::status::Status;
 
 /// How many entries are read at once while a selector is looking for matches.
@@ -23,11 +23,18 @@ pub(super) struct Page {
     pub meta: ListMeta,
 }
 
+impl Page {
+    /// The page as the answer to a request.
+    pub(super) fn answer(self, context: &Context) -> Answer {
+        Answer::List { entries: self.entries, meta: self.meta, warnings: context.warnings.clone() }
+    }
+}
+
 /// Answers a list.
 pub(super) async fn list(context: &Context) -> Result<Answer, Status> {
     let options = ListOptions::parse(&context.query, false)?;
     let page = select(context, options).await?;
-    render::list(context, page.entries, &page.meta).await
+    Ok(page.answer(context))
 }
 
 /// Reads the objects that a list or deletecollection is about.

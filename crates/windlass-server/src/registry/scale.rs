@@ -11,14 +11,12 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use serde_json::Value;
 
 use super::patch::{Document, Patch, PatchRequest, patch_type};
 use super::update::{Admitted, Change, Updated, View, check_identity, update};
 use super::{Answer, Context, decode, get};
 use crate::apply::{self, Manager, OneVersion, ReplicasPaths, Reset};
-use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::negotiate::PatchType;
 use crate::codec::{Decoded, Expected};
@@ -29,7 +27,7 @@ use crate::registry::strategy::scale as builtin;
 use crate::request::Verb;
 use crate::schema::{Schema, builtin as definitions};
 use crate::status::{Qualified, Status};
-use crate::{object, render, versions};
+use crate::{object, versions};
 use windlass_kinds::crd::scale::ScalePaths;
 
 const EXPECTED: Expected<'static> = Expected { group: "autoscaling", version: "v1", kind: "Scale", custom: false };
@@ -49,10 +47,7 @@ pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
         Verb::Patch => patch(context).await?,
         _ => return Err(Status::method_not_allowed()),
     };
-    let body: Body = render::scale(context, &scale)?.into();
-    let content_type = context.accepted.format.media_type();
-    let warnings = std::mem::take(&mut context.warnings);
-    Ok(Answer::Raw { code: StatusCode::OK, content_type, body, warnings })
+    Ok(Answer::Scale { scale, warnings: std::mem::take(&mut context.warnings) })
 }
 
 async fn replace(context: &mut Context) -> Result<Value, Status> {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream;
-use http::StatusCode;
+use futures::stream::{self, StreamExt as _};
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
@@ -19,15 +18,13 @@ use super::get::wait_for;
 use super::list::prefix;
 use super::matcher::Matcher;
 use super::{Answer, Context, Stored};
+use crate::answer::Event;
 use crate::api::Api;
-use crate::body::Body;
 use crate::catalog::Served;
-use crate::codec::negotiate::Format;
 use crate::codec::peek;
 use crate::effort;
 use crate::field::quote;
 use crate::options::{ListOptions, parse_revision};
-use crate::render::{EventWriter, Pieces};
 use crate::state::render_cache::{ByAddress, Form, Shape};
 use crate::status::Status;
 use crate::watch::{Change, Channel, Hub, WatchEvent};
@@ -36,7 +33,7 @@ use crate::watch::{Change, Channel, Hub, WatchEvent};
 const LEAST_TIMEOUT: Duration = Duration::from_secs(1800);
 /// How often a watcher that understands bookmarks gets one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How much is gathered before it is sent.
+/// How many bytes of objects are told of at once.
 const CHUNK: usize = 64 * 1024;
 /// How many events are read at once.
 const BATCH: usize = 256;
@@ -56,15 +53,11 @@ pub(super) async fn watch(context: &Context) -> Result<Answer, Status> {
     }
     let matcher = Matcher::new(&context.served, options.labels.clone(), options.fields.clone())?;
     let watcher = Watcher::open(context, &options, matcher).await?;
-    let body = Body::stream(stream::unfold(watcher, |mut watcher| async move {
-        let bytes = watcher.next().await?;
-        Some((bytes, watcher))
-    }));
-    let content_type = match context.accepted.format {
-        Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
-        _ => "application/json",
-    };
-    Ok(Answer::Raw { code: StatusCode::OK, content_type, body, warnings: context.warnings.clone() })
+    let events = stream::unfold(watcher, |mut watcher| async move {
+        let events = watcher.next().await?;
+        Some((events, watcher))
+    });
+    Ok(Answer::Watch { events: events.boxed(), warnings: context.warnings.clone() })
 }
 
 struct Watcher {
@@ -75,10 +68,7 @@ struct Watcher {
     matcher: Arc<Matcher>,
     served: Arc<Served>,
     prefix: String,
-    writer: EventWriter,
-    /// What is still to be sent.
-    pieces: Pieces,
-    /// Everything up to this revision has been sent.
+    /// Everything up to this revision has been told.
     after: Revision,
     initial: std::vec::IntoIter<Entry>,
     /// Whether the end of the initial state is still to be announced.
@@ -129,8 +119,6 @@ impl Watcher {
             matcher: Arc::new(matcher),
             served: Arc::clone(&context.served),
             prefix,
-            writer: EventWriter::new(context)?,
-            pieces: Pieces::default(),
             after,
             initial: initial.into_iter(),
             announce: options.send_initial_events == Some(true) && options.bookmarks,
@@ -144,17 +132,14 @@ impl Watcher {
         })
     }
 
-    /// The next piece of the stream; `None` at its end.
-    async fn next(&mut self) -> Option<Bytes> {
-        if let Some(piece) = self.pieces.next() {
-            return Some(piece);
-        }
+    /// The next events; `None` at the end of the watch.
+    async fn next(&mut self) -> Option<Vec<Event>> {
         if self.ended {
             return None;
         }
-        self.initial_state().await;
-        if let Some(piece) = self.pieces.next() {
-            return Some(piece);
+        let initial = self.initial_state().await;
+        if !initial.is_empty() {
+            return Some(initial);
         }
         let mut looks = 0;
         loop {
@@ -171,7 +156,7 @@ impl Watcher {
                 Err(oldest) => {
                     self.ended = true;
                     let message = format!("too old resource version: {} ({oldest})", self.after);
-                    return Some(self.writer.error(&Status::expired(message)));
+                    return Some(vec![Event::Failed(Box::new(Status::expired(message)))]);
                 }
                 Ok(events) if events.is_empty() => {
                     self.after = self.after.max(progress);
@@ -180,10 +165,10 @@ impl Watcher {
                     }
                 }
                 Ok(events) => {
-                    self.changes(&events).await;
+                    let told = self.changes(&events).await;
                     self.after = events.last().map_or(self.after, |last| last.event.revision);
-                    if let Some(piece) = self.pieces.next() {
-                        return Some(piece);
+                    if !told.is_empty() {
+                        return Some(told);
                     }
                     looks += events.len();
                     if looks >= LOOKS {
@@ -199,11 +184,11 @@ impl Watcher {
                 changed = self.newest.changed() => changed.ok()?,
                 () = tokio::time::sleep_until(self.deadline) => {
                     self.ended = true;
-                    return self.bookmarks.then(|| self.writer.bookmark(self.after, false));
+                    return self.bookmarks.then(|| vec![self.bookmark(false)]);
                 }
                 () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
                     self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
-                    return Some(self.writer.bookmark(self.after, false));
+                    return Some(vec![self.bookmark(false)]);
                 }
             }
         }
@@ -214,19 +199,28 @@ impl Watcher {
         if self.after < self.since { Err(self.since) } else { Ok(events) }
     }
 
-    /// Writes what is left of the initial state, up to about [`CHUNK`].
-    async fn initial_state(&mut self) {
-        let mut looks = 0;
+    /// Everything so far has been told.
+    fn bookmark(&self, ends_initial_state: bool) -> Event {
+        Event::Bookmark { revision: self.after, ends_initial_state }
+    }
+
+    /// What is left of the initial state, up to objects of about [`CHUNK`] together.
+    async fn initial_state(&mut self) -> Vec<Event> {
+        let (mut told, mut bytes, mut looks) = (Vec::new(), 0, 0);
         while let Some(entry) = self.initial.next() {
             match self.matches(&entry.value, entry.modified).await {
                 Ok(false) => {}
                 Ok(true) => {
-                    self.ended = !self.writer.write(Change::Added, &entry.into(), &mut self.pieces).await;
-                    if self.ended || self.pieces.len() >= CHUNK {
-                        return;
+                    bytes += entry.value.len();
+                    told.push(Event::Shown { change: Change::Added, object: entry.into() });
+                    if bytes >= CHUNK {
+                        return told;
                     }
                 }
-                Err(status) => return self.fail(&status),
+                Err(status) => {
+                    told.push(self.fail(status));
+                    return told;
+                }
             }
             looks += 1;
             if looks % LOOKS == 0 {
@@ -234,37 +228,35 @@ impl Watcher {
             }
         }
         if std::mem::take(&mut self.announce) {
-            self.pieces.push(self.writer.bookmark(self.after, true));
+            told.push(self.bookmark(true));
         }
+        told
     }
 
-    /// Writes the changes of the selected set that `events` amount to.
-    async fn changes(&mut self, events: &[Arc<WatchEvent>]) {
+    /// The changes of the selected set that `events` amount to.
+    async fn changes(&mut self, events: &[Arc<WatchEvent>]) -> Vec<Event> {
+        let mut told = Vec::new();
         for event in events {
-            let (change, object) = match self.change(event).await {
-                Ok(None) => continue,
-                Ok(Some(change)) => change,
-                Err(status) => return self.fail(&status),
-            };
-            let (bytes, revision) = (&event.event.entry.value, event.event.revision);
-            let is_shared = object.is_none() && !effort::is_large_read(bytes.len());
-            if is_shared && self.writer.sends_as_is(revision) {
-                // The object as stored: one encoded line serves every watcher.
-                self.pieces.push(event.line(change));
-                continue;
-            }
-            let stored = Stored { bytes: object.unwrap_or_else(|| bytes.clone()), revision };
-            self.ended = !self.writer.write(change, &stored, &mut self.pieces).await;
-            if self.ended {
-                return;
+            match self.change(event).await {
+                Ok(None) => {}
+                Ok(Some((change, None))) => told.push(Event::Stored { change, event: Arc::clone(event) }),
+                Ok(Some((change, Some(bytes)))) => {
+                    let object = Stored { bytes, revision: event.event.revision };
+                    told.push(Event::Shown { change, object });
+                }
+                Err(status) => {
+                    told.push(self.fail(status));
+                    break;
+                }
             }
         }
+        told
     }
 
     /// Ends the watch with an error.
-    fn fail(&mut self, status: &Status) {
+    fn fail(&mut self, status: Status) -> Event {
         self.ended = true;
-        self.pieces.push(self.writer.error(status));
+        Event::Failed(Box::new(status))
     }
 
     /// What an event means for the selected set, and the object to show where it is not the stored one.

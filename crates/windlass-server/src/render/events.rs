@@ -9,14 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
 use serde_json::{Value, json};
 
 use super::{RenderContext, encode, object, sliced_metadata};
+use crate::answer::Event;
 use crate::api::Api;
+use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::negotiate::{Accepted, Format, Transform};
 use crate::codec::{self, write};
-use crate::context::Context;
 use crate::state::render_cache::{ByAddress, Form, Shape};
 use crate::status::Status;
 use crate::stored::Stored;
@@ -30,28 +33,20 @@ const TABLE_FRESH: Duration = Duration::from_secs(1);
 
 /// What is to be sent to one watcher: small events gathered, large ones shared.
 #[derive(Default)]
-pub(crate) struct Pieces {
+struct Pieces {
     ready: VecDeque<Bytes>,
     /// The only small event so far, which need not be copied.
     only: Option<Bytes>,
     gathered: Vec<u8>,
-    bytes: usize,
 }
 
 impl Pieces {
-    /// How many bytes there are.
-    pub(crate) fn len(&self) -> usize {
-        self.bytes
-    }
-
     /// Adds an event, or a part of one.
-    pub(crate) fn push(&mut self, bytes: Bytes) {
+    fn push(&mut self, bytes: Bytes) {
         if bytes.len() >= LARGE {
             self.end_gathering();
-            self.bytes += bytes.len();
             self.ready.push_back(bytes);
         } else if self.only.is_none() && self.gathered.is_empty() {
-            self.bytes += bytes.len();
             self.only = Some(bytes);
         } else {
             self.extend(&bytes);
@@ -59,7 +54,7 @@ impl Pieces {
     }
 
     /// Adds an object as it is stored.
-    pub(crate) fn push_object(&mut self, change: Change, object: &Bytes) {
+    fn push_object(&mut self, change: Change, object: &Bytes) {
         if object.len() >= LARGE {
             self.push(Bytes::from_static(change.line_start().as_bytes()));
             self.push(object.clone());
@@ -76,7 +71,6 @@ impl Pieces {
             self.gathered.extend_from_slice(&only);
         }
         self.gathered.extend_from_slice(bytes);
-        self.bytes += bytes.len();
     }
 
     fn end_gathering(&mut self) {
@@ -87,18 +81,61 @@ impl Pieces {
     }
 
     /// The next piece, if anything is left.
-    pub(crate) fn next(&mut self) -> Option<Bytes> {
+    fn next(&mut self) -> Option<Bytes> {
         if self.ready.is_empty() {
             self.end_gathering();
         }
-        let next = self.ready.pop_front()?;
-        self.bytes -= next.len();
-        Some(next)
+        self.ready.pop_front()
+    }
+}
+
+/// The media type of a watch.
+pub(super) fn media_type(accepted: &Accepted) -> &'static str {
+    match accepted.format {
+        Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        _ => "application/json",
+    }
+}
+
+/// The events of a watch in the form the client asked for, each written when the client has read what came before.
+pub(super) fn body(context: &RenderContext, events: BoxStream<'static, Vec<Event>>) -> Body {
+    let sender = Sender { writer: EventWriter::new(context), events, pieces: Pieces::default(), ended: false };
+    Body::stream(stream::unfold(sender, |mut sender| async move {
+        let bytes = sender.next().await?;
+        Some((bytes, sender))
+    }))
+}
+
+/// Writes events, and keeps what is still to be sent.
+struct Sender {
+    writer: EventWriter,
+    events: BoxStream<'static, Vec<Event>>,
+    pieces: Pieces,
+    ended: bool,
+}
+
+impl Sender {
+    /// The next piece of the stream; `None` at its end.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(piece) = self.pieces.next() {
+                return Some(piece);
+            }
+            if self.ended {
+                return None;
+            }
+            for event in self.events.next().await? {
+                if !self.writer.tell(event, &mut self.pieces).await {
+                    self.ended = true;
+                    break;
+                }
+            }
+        }
     }
 }
 
 /// Writes watch events in the form the client asked for.
-pub(crate) struct EventWriter {
+struct EventWriter {
     view: Arc<View>,
     /// Column definitions are sent once a watch.
     headers: bool,
@@ -113,23 +150,47 @@ struct View {
 }
 
 impl EventWriter {
-    /// Fails if the query asks for a table that cannot be made.
-    pub(crate) fn new(context: &Context) -> Result<Self, Status> {
-        let RenderContext { api, served, accepted, table } = RenderContext::new(context)?;
-        let accepted = Accepted { pretty: false, ..accepted };
-        Ok(Self { view: Arc::new(View { api, served, accepted, table }), headers: true })
+    fn new(context: &RenderContext) -> Self {
+        let (api, served) = (Arc::clone(&context.api), Arc::clone(&context.served));
+        let accepted = Accepted { pretty: false, ..context.accepted.clone() };
+        Self { view: Arc::new(View { api, served, accepted, table: context.table }), headers: true }
+    }
+
+    /// Writes one event. Returns whether the watch goes on.
+    async fn tell(&mut self, event: Event, out: &mut Pieces) -> bool {
+        match event {
+            Event::Stored { change, event } => {
+                let (bytes, revision) = (&event.event.entry.value, event.event.revision);
+                if !effort::is_large_read(bytes.len()) && self.sends_as_is(revision) {
+                    // The object as stored: one encoded line serves every watcher.
+                    out.push(event.line(change));
+                    return true;
+                }
+                let stored = Stored { bytes: bytes.clone(), revision };
+                self.write(change, &stored, out).await
+            }
+            Event::Shown { change, object } => self.write(change, &object, out).await,
+            Event::Bookmark { revision, ends_initial_state } => {
+                out.push(self.bookmark(revision, ends_initial_state));
+                true
+            }
+            Event::Failed(status) => {
+                out.push(self.error(&status));
+                false
+            }
+        }
     }
 
     /// Whether an object last written at `revision` is sent as it is stored.
-    pub(crate) fn sends_as_is(&self, revision: u64) -> bool {
+    fn sends_as_is(&self, revision: u64) -> bool {
         self.view.accepted.target.is_none()
             && self.view.accepted.format == Format::Json
             && versions::as_is(&self.view.served, revision)
     }
 
-    /// Writes one event. Returns whether the watch goes on: an object that cannot be shown ends it with an
-    /// error.
-    pub(crate) async fn write(&mut self, change: Change, stored: &Stored, out: &mut Pieces) -> bool {
+    /// Writes an event about an object. Returns whether the watch goes on: an object that cannot be shown ends it with
+    /// an error.
+    async fn write(&mut self, change: Change, stored: &Stored, out: &mut Pieces) -> bool {
         if self.sends_as_is(stored.revision) {
             out.push_object(change, &stored.bytes);
             return true;
@@ -179,7 +240,7 @@ impl EventWriter {
     }
 
     /// A bookmark: everything up to `revision` has been sent. The one that ends the initial state says so.
-    pub(crate) fn bookmark(&self, revision: u64, ends_initial_state: bool) -> Bytes {
+    fn bookmark(&self, revision: u64, ends_initial_state: bool) -> Bytes {
         let View { served, accepted, .. } = &*self.view;
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if ends_initial_state {
@@ -197,7 +258,7 @@ impl EventWriter {
     }
 
     /// The event that ends a watch with a failure.
-    pub(crate) fn error(&self, status: &Status) -> Bytes {
+    fn error(&self, status: &Status) -> Bytes {
         self.view.special("ERROR", &status.to_value())
     }
 }
@@ -255,11 +316,10 @@ mod tests {
         pieces.push(line.clone());
         pieces.push_object(Change::Added, &large);
         pieces.push_object(Change::Deleted, &Bytes::from("{}"));
-        assert_eq!(pieces.len(), 10 + 25 + LARGE + 2 + 27 + 2 + 2);
         let sent = drain(&mut pieces);
         assert_eq!(sent[0], "line\nline\n{\"type\":\"ADDED\",\"object\":");
         assert_eq!(sent[1].as_ptr(), large.as_ptr());
         assert_eq!(sent[2], "}\n{\"type\":\"DELETED\",\"object\":{}}\n");
-        assert_eq!((sent.len(), pieces.len()), (3, 0));
+        assert_eq!((sent.len(), pieces.next()), (3, None));
     }
 }

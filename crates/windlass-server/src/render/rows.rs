@@ -9,13 +9,13 @@ use bytes::Bytes;
 use futures::stream;
 use windlass_store::Entry;
 
-use super::{ListMeta, not_marshalable, table_options, write_head};
+use super::{RenderContext, not_marshalable, table_meta, write_head};
+use crate::answer::ListMeta;
 use crate::api::Api;
 use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::negotiate::{Format, Transform};
 use crate::codec::write;
-use crate::context::Context;
 use crate::status::Status;
 use crate::table::{self, Rows};
 use crate::{effort, versions};
@@ -35,15 +35,15 @@ pub(super) enum Form {
 
 /// How the list is made that a request asks for, if it can be made piece by piece: without a webhook that wants to see
 /// all objects at once, and a table in JSON and in the order of the objects.
-pub(super) fn streams(context: &Context, meta: &ListMeta) -> Result<Option<Form>, Status> {
+pub(super) fn streams(context: &RenderContext, meta: &ListMeta) -> Result<Option<Form>, Status> {
     let served = &context.served;
     let asks = served.custom().is_some_and(|kind| matches!(kind.conversion, Conversion::Webhook(_)));
     if asks {
         return Ok(None);
     }
-    let Some((Transform::Table, version)) = context.accepted.transform() else {
+    let Some((Transform::Table, _)) = context.accepted.transform() else {
         let is_whole = context.accepted.transform().is_none();
-        let meta = if is_whole { meta.to_value() } else { meta.for_table().to_value() };
+        let meta = if is_whole { meta.to_value() } else { table_meta(meta).to_value() };
         let form = list::Form::of(&context.accepted, served, meta).map_err(not_marshalable)?;
         return Ok(form.map(Form::Items));
     };
@@ -51,11 +51,16 @@ pub(super) fn streams(context: &Context, meta: &ListMeta) -> Result<Option<Form>
     if !plain || !table::keeps_order(served) {
         return Ok(None);
     }
-    table_options(context, version).map(|options| Some(Form::Rows(options)))
+    Ok(Some(Form::Rows(context.table)))
 }
 
 /// A list of stored objects.
-pub(super) async fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta, form: Form) -> Result<Body, Status> {
+pub(super) async fn list(
+    context: &RenderContext,
+    entries: Vec<Entry>,
+    meta: &ListMeta,
+    form: Form,
+) -> Result<Body, Status> {
     let served = &context.served;
     let head = match &form {
         Form::Rows(options) => {
@@ -97,7 +102,7 @@ pub(super) async fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta
 fn table_head(served: &Served, meta: &ListMeta, options: &table::Options) -> Result<Vec<u8>, Status> {
     let mut head = Vec::with_capacity(4096);
     write_head("Table", options.version.api_version(), &mut head);
-    write::write_value(&meta.for_table().to_value(), &mut head);
+    write::write_value(&table_meta(meta).to_value(), &mut head);
     head.extend_from_slice(b",\"columnDefinitions\":");
     write::write_value(&Rows::new(served, options)?.definitions(), &mut head);
     head.extend_from_slice(b",\"rows\":");

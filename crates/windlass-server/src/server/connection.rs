@@ -30,7 +30,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::connections::{Connection, Ending, Place};
-use super::progress::{Expired, HEAD_TIMEOUT};
+use super::time_limits::{Expired, HEAD_TIMEOUT};
 use super::unread::{self, Source};
 use crate::api::Api;
 use crate::authn::Peer;
@@ -369,7 +369,7 @@ mod tests {
 
     use super::super::Server;
     use super::super::connections::Connections;
-    use super::super::progress::{IDLE_TIMEOUT, WRITE_TIMEOUT};
+    use super::super::time_limits::{IDLE_TIMEOUT, WRITE_TIMEOUT};
     use super::*;
     use crate::authn::User;
 
@@ -490,7 +490,7 @@ mod tests {
         let answer = sender.send_request(request).await.expect("an answer");
         let started = Instant::now();
         task.await.expect("ends");
-        assert_eq!(started.elapsed().as_secs(), super::super::progress::ANSWER_TIMEOUT.as_secs());
+        assert_eq!(started.elapsed().as_secs(), super::super::time_limits::ANSWER_TIMEOUT.as_secs());
         drop(answer);
         let _ = connection.await;
     }

@@ -17,7 +17,7 @@ use rustix::process::{Resource, getrlimit};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::progress::{Expired, Progress, Standing};
+use super::time_limits::{Expired, Progress, Standing};
 
 /// How many connections there may be, if the system has files for them.
 const CONNECTIONS: usize = 4096;

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use windlass_store::Entry;
 
 use super::answer;
+use crate::answer::ListMeta;
 use crate::codec::write;
 use crate::context::{Answer, Context};
-use crate::render::{self, ListMeta};
 use crate::request::Verb;
 use crate::status::{Qualified, Status};
 
@@ -25,7 +25,8 @@ pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
             modified: 1,
         };
         let entries = COMPONENTS.into_iter().map(entry).collect();
-        return render::list(context, entries, &ListMeta::default()).await;
+        let warnings = std::mem::take(&mut context.warnings);
+        return Ok(Answer::List { entries, meta: ListMeta::default(), warnings });
     }
     let Some(name) = COMPONENTS.into_iter().find(|known| *known == context.name()) else {
         return Err(Status::not_found(Qualified { group: "", name: "componentstatus" }, context.name()));
