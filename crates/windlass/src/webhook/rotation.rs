@@ -1,5 +1,6 @@
 //! What the shared Secret holds, and what it should hold next: a pure function of what is there
-//! and the time, so that all replicas come to the same conclusion and the first writer wins.
+//! and the time, so that all replicas come to the same conclusion and the first writer wins. When a certificate is due, and
+//! when its renewal is urgent, is said by `Facts::is_due` and `Facts::is_urgent` in `authority.rs`.
 //!
 //! An authority is replaced in three steps, of which none breaks a connection:
 //!
