@@ -27,7 +27,8 @@ fn commit(sandbox: &Sandbox) {
 }
 
 fn assert_unchanged(sandbox: &Sandbox) {
-    assert_eq!(git(sandbox, "status --porcelain --ignored"), "");
+    // kubectl, which the doctor asks for its version, keeps a cache if anything listens on localhost:8080.
+    assert_eq!(git(sandbox, "status --porcelain --ignored -- . :!.kube"), "");
 }
 
 #[test]
