@@ -86,7 +86,7 @@ impl Metrics {
 
     fn render(&self, node: &str, metrics: &[MetricConfig]) -> String {
         let mut page = Page::default();
-        let Some(node) = self.inner.nodes.get(&ObjectKey::cluster(node)) else { return page.to_string() };
+        let Some(node) = self.inner.nodes.get(&ObjectKey::cluster(node)) else { return page.encode() };
         let mut pods = self.inner.pods.by_index(BY_NODE, node.metadata.name.as_deref().unwrap_or_default());
         pods.sort_by_cached_key(|pod| ObjectKey::of(&**pod));
         let now = Timestamp::now();
@@ -96,7 +96,7 @@ impl Metrics {
                 Err(why) => tracing::warn!(metric = metric.name, why, "a metric cannot be evaluated"),
             }
         }
-        page.to_string()
+        page.encode()
     }
 
     /// The samples of a metric, one for each object of its dimension.

@@ -29,6 +29,7 @@ use crate::catalog::Served;
 use crate::discovery::{CUSTOM_PRIORITY, priority};
 use crate::loopback::{self, Failed};
 use crate::object;
+use crate::state::contention::Attempts;
 use crate::state::custom_versions::name;
 use crate::stored;
 use crate::validation::access::{Access as _, AccessMut as _, semantically_equal};
@@ -40,8 +41,6 @@ const PATH: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 const ON_START: &str = "onstart";
 const ALWAYS: &str = "true";
-/// How often a start tries while another client writes.
-const TRIES: usize = 5;
 /// How many events are taken in at once.
 const BATCH: usize = 256;
 /// How long a write waits that was refused, at first and at most: upstream's default rate limiter of a queue.
@@ -68,11 +67,13 @@ impl Registrar {
         let Some(served) = snapshot.find(GROUP, "v1", "apiservices") else {
             return Ok(Self { api, custom, seen, retries: BTreeMap::new() });
         };
-        for _ in 0..TRIES {
+        let mut attempts = Attempts::begin();
+        loop {
             let there = api.store.range(Range::prefix(PREFIX), None, 0).await?;
             seen = there.revision;
             let writes = writes(served, wanted(&custom), &there.entries);
-            if writes.is_empty() || matches!(api.store.txn(writes).await?, TxnResult::Committed { .. }) {
+            let is_done = writes.is_empty() || matches!(api.store.txn(writes).await?, TxnResult::Committed { .. });
+            if is_done || !attempts.again() {
                 break;
             }
         }

@@ -17,6 +17,7 @@
 
 mod place;
 mod repair;
+pub(crate) mod scan;
 
 use std::fmt;
 

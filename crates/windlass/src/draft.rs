@@ -36,6 +36,7 @@ use crate::client::{ClientError, Objects, Target};
 use crate::decode::from_ref;
 use crate::key::ObjectKey;
 use crate::object::{AsObject, Object, describe, form};
+use crate::retry::ConflictRetry;
 
 /// An object being changed. See the [module documentation](self).
 ///
@@ -102,9 +103,6 @@ pub struct Committed {
     /// The status was patched.
     pub status: bool,
 }
-
-/// How often a patch is sent while others write the object too.
-const ATTEMPTS: usize = 10;
 
 impl<K: Object> Draft<K> {
     /// A draft that starts from an object as it was read.
@@ -216,7 +214,8 @@ impl<K: Object> Draft<K> {
                 None => {}
             }
         }
-        for attempt in 1.. {
+        let mut retry = ConflictRetry::new();
+        loop {
             match objects.patch(key, &Patch::Merge(&sent)).await {
                 // A uid cannot change. To those who ask, another object is a conflict, as with lists.
                 Err(error) if !guarded && error.is_invalid() => {
@@ -227,14 +226,13 @@ impl<K: Object> Draft<K> {
                     sent["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
                     guarded = true;
                 }
-                Err(error) if guarded && error.is_conflict() && attempt < ATTEMPTS => {
+                Err(error) if guarded && error.is_conflict() && retry.pause().await => {
                     let live = Live::look(objects, key).await?;
                     sent = live.and_then(|live| live.object_patch(before, &patch)).ok_or(error)?;
                 }
                 done => return done,
             }
         }
-        unreachable!("invariant: the last attempt returns")
     }
 
     async fn commit_status(
@@ -261,11 +259,12 @@ impl<K: Object> Draft<K> {
                 None => {}
             }
         }
-        for attempt in 1.. {
+        let mut retry = ConflictRetry::new();
+        loop {
             // A uid would not do here: with the status alone, many kinds leave out what else is sent.
             let patch = json!({ "status": sent, "metadata": { "resourceVersion": version } });
             match objects.patch_status(key, &Patch::Merge(patch)).await {
-                Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
+                Err(error) if error.is_conflict() && retry.pause().await => {
                     let Some(live) = Live::look(objects, key).await? else { return Err(error) };
                     sent = live.status_patch(before, after, &diff).ok_or(error)?;
                     version = live.version();
@@ -273,7 +272,6 @@ impl<K: Object> Draft<K> {
                 done => return done,
             }
         }
-        unreachable!("invariant: the last attempt returns")
     }
 
     fn is_ending(&self) -> bool {

@@ -63,6 +63,7 @@ use crate::client::{ClientError, Objects, Target};
 use crate::controller::{Context, Outcome, Reconcile, ReconcileError};
 use crate::key::ObjectKey;
 use crate::object::{AsObject, Object};
+use crate::retry::ConflictRetry;
 
 /// A reconciler in two halves. Both must be idempotent, and `cleanup` must tolerate that
 /// `reconcile` never ran or did not finish.
@@ -244,9 +245,6 @@ pub async fn remove<K: Object>(target: &impl Target<K>, object: Arc<K>, finalize
     .map(drop)
 }
 
-/// How often a write is tried when others write the object too.
-const ATTEMPTS: usize = 5;
-
 /// Replaces the list of finalizers by what `wanted` makes of it; `None` leaves it alone. Each
 /// write is for exactly the state `wanted` saw; on a conflict it is asked about the latest one.
 async fn change<K: Object>(
@@ -256,7 +254,8 @@ async fn change<K: Object>(
 ) -> Result<Option<Arc<K>>, ClientError> {
     let key = ObjectKey::of(&*object);
     let uid = object.meta().uid.clone();
-    for attempt in 1.. {
+    let mut retry = ConflictRetry::new();
+    loop {
         let Some(finalizers) = wanted(&object) else {
             return Ok(Some(object));
         };
@@ -267,12 +266,11 @@ async fn change<K: Object>(
         match objects.patch(&key, &Patch::Merge(patch)).await {
             Ok(object) => return Ok(Some(Arc::new(object))),
             Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) if error.is_conflict() && attempt < ATTEMPTS => match objects.live().get(&key).await? {
+            Err(error) if error.is_conflict() && retry.pause().await => match objects.live().get(&key).await? {
                 Some(live) if live.meta().uid == uid => object = Arc::new(live),
                 _ => return Ok(None),
             },
             Err(error) => return Err(error),
         }
     }
-    unreachable!("invariant: the last attempt returns")
 }

@@ -295,7 +295,7 @@ impl Registry {
         for (name, problem) in &all.refused {
             self.inner.complain(name, problem);
         }
-        all.finish()
+        all.encode()
     }
 
     /// What was registered, by the library or by others.

@@ -3,8 +3,11 @@
 //! Only what cannot do harm: reads that a busy server turned away (429, 503, 504), writes that it
 //! says it did not begin (429 with `Retry-After`), and whatever it refused because of a token (401)
 //! that has been replaced since. Any other answer to a write goes to the
-//! caller, since the server may have carried it out. A [fence](crate::lease::Fence) that a write
+//! caller, since the server may have carried it out. A conflict is such an answer: what was read has to be read anew,
+//! which callers do by the policy of [`ConflictRetry`]. A [fence](crate::lease::Fence) that a write
 //! came through drops it when it closes, so that a pause never outlives the lease.
+
+mod conflict;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::BoxError;
 
+pub(crate) use self::conflict::ConflictRetry;
 use crate::outage::Outage;
 use crate::token_file::TokenFile;
 

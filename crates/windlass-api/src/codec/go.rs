@@ -206,6 +206,22 @@ mod tests {
     }
 
     #[test]
+    fn every_struct_with_a_schema_has_facts() {
+        let fields: serde_json::Value =
+            serde_json::from_str(include_str!("../../facts/fields-1.36.json")).expect("well-formed");
+        for name in fields["definitions"].as_object().expect("definitions").keys() {
+            let schema = builtin::definition(builtin::by_name(name).expect("a definition"));
+            if !is_struct(schema) {
+                continue;
+            }
+            assert!(
+                TABLE.contains_key(name.as_str()),
+                "{name} is not in the table: facts/README.md says how it is made"
+            );
+        }
+    }
+
+    #[test]
     fn types_are_named_as_reflect_names_them() {
         let pod_spec = builtin::definition(builtin::by_name("io.k8s.api.core.v1.PodSpec").expect("PodSpec"));
         for (field, expected) in [

@@ -1,6 +1,8 @@
-//! What the columns of built-in kinds say about themselves, where clients can rely on the text.
+//! What the columns of built-in kinds say about themselves, where transcripts of a real kube-apiserver compare it.
 //!
-//! Kinds that are not listed describe their name and age only.
+//! These sentences are Kubernetes' own (see NOTICE), so that a client sees what it sees there. None is here that the
+//! transcripts `table-builtin` and `table-crd` do not compare: columns of other kinds have no description, but for the
+//! name and the age.
 
 /// The description of every column that shows `metadata.name`.
 pub(super) const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some \

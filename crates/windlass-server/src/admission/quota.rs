@@ -25,9 +25,6 @@ use crate::stored;
 use crate::validation::access::AccessMut as _;
 use crate::validation::quantity::Quantity;
 
-/// How often a write is tried whose quota keeps changing.
-pub(crate) const TRIES: usize = 100;
-
 /// What a write takes from the quotas of its namespace.
 #[derive(Default)]
 #[must_use]

@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::loopback::{self, Failed};
+use crate::state::contention::Attempts;
 use crate::validation::access::{Access as _, AccessMut as _};
 
 const MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 const NAME: &str = "extension-apiserver-authentication";
-/// How often it is tried while another client writes.
-const TRIES: usize = 5;
 
 /// Writes the ConfigMap if it says something else.
 pub(crate) async fn publish(api: &Arc<Api>) {
-    for _ in 0..TRIES {
+    let mut attempts = Attempts::begin();
+    loop {
         match put(api).await {
-            Ok(true) => return,
-            Ok(false) => {}
+            Ok(false) if attempts.again() => {}
+            Ok(_) => return,
             Err(Failed { method, path, message }) => {
                 tracing::warn!(%method, %path, %message, "aggregated servers cannot be told whom to trust");
                 return;

@@ -14,6 +14,7 @@ use super::reconcile::{self, Verdict};
 use crate::api::Api;
 use crate::object;
 use crate::rbac::{GROUP, Kind, Rule};
+use crate::state::contention::Attempts;
 use crate::stored;
 
 static FACTS: &str = include_str!("../../facts/rbac-1.36.json");
@@ -52,13 +53,11 @@ pub(super) fn rules_of(role: &str) -> Vec<Rule> {
     rules.iter().map(Rule::from_value).collect()
 }
 
-/// How often it is tried while others change roles too.
-const TRIES: usize = 5;
-
 /// Makes roles and bindings what they have to be at least.
 pub(crate) async fn ensure_defaults(api: &Api) -> Result<(), StoreError> {
     let objects: Vec<(Bytes, Value)> = objects().into_iter().map(|(key, object)| (key.into(), object)).collect();
-    for _ in 0..TRIES {
+    let mut attempts = Attempts::begin();
+    loop {
         let mut there: HashMap<Bytes, Entry> = HashMap::new();
         for kind in Kind::ALL {
             let snapshot = api.store.range(Range::prefix(kind.prefix()), None, 0).await?;
@@ -73,6 +72,9 @@ pub(crate) async fn ensure_defaults(api: &Api) -> Result<(), StoreError> {
         let again = writes.iter().any(|write| matches!(write, Write::Delete { .. }));
         if matches!(api.store.txn(writes).await?, TxnResult::Committed { .. }) && !again {
             return Ok(());
+        }
+        if !attempts.again() {
+            break;
         }
     }
     tracing::warn!("default roles could not be restored: another client keeps changing them");
@@ -156,6 +158,26 @@ fn subject(text: &str) -> Value {
 mod tests {
     use super::*;
     use crate::validation::access::Access as _;
+
+    #[test]
+    fn bindings_and_aggregations_name_roles_of_the_table() {
+        let facts: Facts = serde_json::from_str(FACTS).expect("well-formed");
+        let names = |roles: &BTreeMap<String, RoleFacts>| roles.keys().cloned().collect::<Vec<_>>();
+        let (cluster, local) = (names(&facts.cluster_roles), names(&facts.roles));
+        for (name, binding) in facts.cluster_role_bindings.iter().chain(&facts.role_bindings) {
+            let namespace = name.split_once('/').map(|(namespace, _)| namespace);
+            let there = match (&*binding.kind, namespace) {
+                ("Role", Some(namespace)) => local.contains(&format!("{namespace}/{}", binding.role)),
+                (kind, _) => kind == "ClusterRole" && cluster.contains(&binding.role),
+            };
+            assert!(there, "{name} is to {} {}", binding.kind, binding.role);
+        }
+        for (name, role) in &facts.cluster_roles {
+            let Some(label) = &role.aggregates else { continue };
+            let gathered = facts.cluster_roles.values().any(|other| other.labels.contains(label));
+            assert!(gathered && role.rules.is_empty(), "{name} gathers {label}");
+        }
+    }
 
     #[test]
     fn the_table_makes_what_upstream_has() {

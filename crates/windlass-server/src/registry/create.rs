@@ -17,6 +17,7 @@ use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
 use crate::registry::strategy::{Flag, Strategy, certificate};
+use crate::state::contention::Attempts;
 use crate::status::Status;
 use crate::validation::metadata::Rules;
 use crate::versions;
@@ -90,7 +91,9 @@ pub(super) async fn store_new(
     context.warnings.extend(warnings);
     crate::authz::check_create(context).await?;
     let act = Act::Create(options);
-    let (mut attempt, mut charges, mut admitted) = (0, 0, false);
+    // Begin with the first conflict: the queue of a namespace with quotas may be long.
+    let mut charges: Option<Attempts> = None;
+    let (mut attempt, mut admitted) = (0, false);
     loop {
         if !std::mem::replace(&mut admitted, true) {
             admission::validate(context, act, Some(&object), None).await?;
@@ -109,7 +112,7 @@ pub(super) async fn store_new(
         };
         match attempted {
             Put::Stored(stored) => return Ok(stored),
-            Put::QuotaChanged if charges < quota::TRIES => charges += 1,
+            Put::QuotaChanged if charges.get_or_insert_with(Attempts::begin).again() => {}
             Put::QuotaChanged => return Err(quota::contended(context).into()),
             Put::ClaimTaken(index) => {
                 claims.taken(context, &mut object, index).await?;

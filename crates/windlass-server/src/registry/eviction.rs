@@ -27,13 +27,12 @@ use crate::field::{FieldError, FieldErrors, Path};
 use crate::object;
 use crate::options::{DeleteOptions, FieldValidation, WriteOptions};
 use crate::request::{Query, Verb};
+use crate::state::contention::Attempts;
 use crate::status::{Qualified, Status};
 use crate::user::User;
 use crate::validation::access::{Access as _, AccessMut as _};
 use crate::validation::selector::Selector;
 
-/// How often a pod that changes in the meantime is looked at anew.
-const TRIES: usize = 20;
 /// More evictions than this may not be waiting for the budget's controller.
 const MOST_DISRUPTED: usize = 2000;
 /// When to come back after a budget that is being worked on.
@@ -107,9 +106,8 @@ fn delete_options(context: &Context, eviction: &Value, options: &WriteOptions) -
 
 /// Deletes a pod that no budget has a say in; returns the pod if one may have.
 async fn delete_without_budget(context: &mut Context, options: &DeleteOptions) -> Result<Option<Value>, Status> {
-    let mut tries = 0;
+    let mut attempts = Attempts::begin();
     loop {
-        tries += 1;
         let pod = get::read(context).await?.decode()?;
         let phase = pod.at("status").text("phase");
         let is_over = matches!(phase, "Succeeded" | "Failed") || object::is_deleting(&pod);
@@ -122,7 +120,7 @@ async fn delete_without_budget(context: &mut Context, options: &DeleteOptions) -
             guarded.resource_version = Some(object::text(&pod, "resourceVersion").to_owned());
         }
         match condemn(context, &guarded).await {
-            Err(status) if is_conflict(&status) && options.resource_version.is_none() && tries < TRIES => {}
+            Err(status) if is_conflict(&status) && options.resource_version.is_none() && attempts.again() => {}
             other => return other.map(|()| None),
         }
     }

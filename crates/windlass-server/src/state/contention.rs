@@ -6,6 +6,10 @@
 //! the object's lock, in the order of the conflicts, and holds it until its change is stored. A writer without a conflict
 //! waits up to 250 ms for the current holder and then writes without the lock: a webhook may write the object that it is
 //! asked about, and the holder waits for that webhook.
+//!
+//! This is the only policy of the server. Writers that wait for no lock count their attempts in the same way: what writes
+//! several objects at once when the server starts, a creation whose quota changed (creations in a namespace with quotas have a
+//! queue of their own), an eviction that looks at the pod anew.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -65,14 +69,19 @@ impl Attempts {
     /// Called after a conflict: waits for the object's lock, if `wait` is set. A writer that stores nothing, or that
     /// names the revision to change, cannot succeed by waiting. Returns `false` when there are no attempts left.
     pub(crate) async fn after_conflict(&mut self, contention: &Contention, key: &[u8], wait: bool) -> bool {
-        self.left = self.left.saturating_sub(1);
-        if self.left == 0 || Instant::now() > self.deadline {
+        if !self.again() {
             return false;
         }
         if wait && self.lock.is_none() {
             self.lock = contention.lock(key, LOCK_TIMEOUT).await;
         }
         true
+    }
+
+    /// Called after a conflict by a writer that waits for no lock. Returns `false` when there are no attempts left.
+    pub(crate) fn again(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left > 0 && Instant::now() <= self.deadline
     }
 
     /// Called right before the object is written: a writer without the lock waits for the current holder, if there is one.
@@ -96,6 +105,17 @@ mod tests {
         assert!(contention.lock(b"a", LOCK_TIMEOUT).await.is_none());
         drop(first);
         assert!(contention.lock(b"a", LOCK_TIMEOUT).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_end_by_their_number_and_by_the_clock() {
+        let mut attempts = Attempts::begin();
+        assert_eq!((0..MAX_TRIES * 2).filter(|_| attempts.again()).count(), MAX_TRIES as usize - 1);
+        let mut attempts = Attempts::begin();
+        tokio::time::advance(RETRY_TIMEOUT).await;
+        assert!(attempts.again());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!attempts.again() && !attempts.after_conflict(&Contention::new(), b"a", true).await);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,12 +1,10 @@
 //! Why reads and writes fail, and trying again when another writer was faster.
 
-use std::time::Duration;
-
 use kube::core::Status;
-use tokio::time::Instant;
 
 use crate::informer::SyncError;
 use crate::outage::cause;
+use crate::retry::ConflictRetry;
 
 /// Why a read or write failed.
 ///
@@ -170,11 +168,6 @@ impl ClientError {
     }
 }
 
-/// How long [`retry_on_conflict`] goes on: dozens of writers of one object all get through.
-const CONFLICT_DEADLINE: Duration = Duration::from_secs(30);
-/// The first pause between attempts, and the longest; each is shortened at random by up to a half.
-const CONFLICT_PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
-
 /// Does something again when another writer was faster, for half a minute. What is done must read
 /// the object anew each time, from the server.
 ///
@@ -204,14 +197,10 @@ pub async fn retry_on_conflict<T, F>(mut attempt: impl FnMut() -> F) -> Result<T
 where
     F: Future<Output = Result<T, ClientError>>,
 {
-    let deadline = Instant::now() + CONFLICT_DEADLINE;
-    let (mut pause, longest) = CONFLICT_PAUSES;
+    let mut retry = ConflictRetry::new();
     loop {
         match attempt().await {
-            Err(error) if error.is_conflict() && Instant::now() < deadline => {
-                tokio::time::sleep(pause.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
-                pause = (pause * 2).min(longest);
-            }
+            Err(error) if error.is_conflict() && retry.pause().await => {}
             done => return done,
         }
     }

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::scan::skip_string;
+
 /// One step into a document.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Step {
@@ -20,7 +22,7 @@ pub(super) fn locate(json: &[u8], position: usize) -> Path {
     let mut open: Vec<Option<bool>> = Vec::new();
     while let Some(byte) = json.get(at) {
         let end = match byte {
-            b'"' => string_end(json, at),
+            b'"' => skip_string(json, at).unwrap_or(json.len()),
             b'{' | b'}' | b'[' | b']' | b',' | b':' => at + 1,
             byte if byte.is_ascii_whitespace() => at + 1,
             _ => scalar_end(json, at),
@@ -61,18 +63,6 @@ pub(super) fn locate(json: &[u8], position: usize) -> Path {
         at = end;
     }
     Path::new()
-}
-
-fn string_end(json: &[u8], start: usize) -> usize {
-    let mut at = start + 1;
-    while let Some(byte) = json.get(at) {
-        match byte {
-            b'"' => return at + 1,
-            b'\\' => at += 2,
-            _ => at += 1,
-        }
-    }
-    json.len()
 }
 
 fn scalar_end(json: &[u8], start: usize) -> usize {

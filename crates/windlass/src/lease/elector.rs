@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::{Election, Fence, Intent, JITTER, LeaderElection};
 use crate::events::Recorder;
 use crate::fence::Sent;
+use crate::retry::ConflictRetry;
 
 /// Acquires, renews and releases a lease, and opens and closes a [`Fence`] accordingly.
 ///
@@ -170,6 +171,7 @@ impl Elector {
     }
 
     async fn write_release(&mut self) -> Result<bool, kube::Error> {
+        let mut retry = ConflictRetry::new();
         loop {
             let Some(current) = self.leases.get_opt(&self.config.name).await? else {
                 return Ok(false);
@@ -180,7 +182,7 @@ impl Elector {
             };
             match self.write(Some(current), spec).await {
                 // A renewal that was cut off may have arrived in between.
-                Err(kube::Error::Api(status)) if status.is_conflict() => {}
+                Err(kube::Error::Api(status)) if status.is_conflict() && retry.pause().await => {}
                 written => return written.map(|_| true),
             }
         }

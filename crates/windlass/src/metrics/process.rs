@@ -103,7 +103,7 @@ mod tests {
         }
         let mut scrape = Scrape::default();
         collect(&mut scrape, proc.path());
-        let text = scrape.finish();
+        let text = scrape.encode();
         let shown: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let expected = [
             "process_cpu_seconds_total 1.75",
@@ -121,7 +121,7 @@ mod tests {
     fn where_nothing_can_be_read_nothing_is_shown() {
         let mut scrape = Scrape::default();
         collect(&mut scrape, Path::new("/nowhere"));
-        assert_eq!(scrape.finish(), "");
+        assert_eq!(scrape.encode(), "");
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::Histogram;
 
-/// Numbers looked up for one scrape.
+/// Numbers looked up for one scrape, and the only writer of the text format in the operator half: what has a page of its
+/// own makes one and [encodes](Self::encode) it.
 ///
 /// ```
 /// use windlass::metrics::{Registry, Scrape};
@@ -43,6 +44,41 @@ impl Scrape {
         self.single(name, help, "counter", labels, value);
     }
 
+    /// A histogram that was counted elsewhere: the upper bounds of its buckets in ascending order, each with how many values
+    /// are not above it, then how many values there are, and their sum.
+    pub fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: &[(&str, &str)],
+        buckets: &[(f64, u64)],
+        (count, sum): (u64, f64),
+    ) {
+        if let Some(problem) = problem(name, "histogram", labels) {
+            self.refused.insert(name.to_owned(), problem);
+        } else if let Some(lines) = self.family(name, help, "histogram") {
+            histogram(lines, name, &encode_labels(labels), buckets.iter().copied(), (count, sum));
+        }
+    }
+
+    /// All of it in Prometheus' text format, sorted by name. What Prometheus could not read is left out.
+    ///
+    /// ```
+    /// use windlass::metrics::Scrape;
+    ///
+    /// let mut scrape = Scrape::default();
+    /// scrape.histogram("petstore_meals", "Meals of a pet", &[], &[(1.0, 2), (3.0, 5)], (6, 14.0));
+    /// assert!(scrape.encode().ends_with("petstore_meals_bucket{le=\"+Inf\"} 6\npetstore_meals_sum 14\npetstore_meals_count 6\n"));
+    /// ```
+    pub fn encode(self) -> String {
+        let mut text = String::new();
+        for Family { header, lines, .. } in self.families.into_values() {
+            text.push_str(&header);
+            text.push_str(&lines);
+        }
+        text
+    }
+
     fn single(&mut self, name: &str, help: &str, kind: &'static str, labels: &[(&str, &str)], value: f64) {
         if let Some(problem) = problem(name, kind, labels) {
             self.refused.insert(name.to_owned(), problem);
@@ -55,7 +91,8 @@ impl Scrape {
     pub(super) fn family(&mut self, name: &str, help: &str, kind: &'static str) -> Option<&mut String> {
         let header = || {
             let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-            format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")
+            let help = if help.is_empty() { help } else { format!("# HELP {name} {help}\n") };
+            format!("{help}# TYPE {name} {kind}\n")
         };
         let family = self.families.entry(name.to_owned());
         let family = family.or_insert_with(|| Family { kind, header: header(), lines: String::new() });
@@ -82,15 +119,6 @@ impl Scrape {
                 }
             }
         }
-    }
-
-    pub(super) fn finish(self) -> String {
-        let mut text = String::new();
-        for Family { header, lines, .. } in self.families.into_values() {
-            text.push_str(&header);
-            text.push_str(&lines);
-        }
-        text
     }
 }
 
@@ -161,22 +189,46 @@ pub(super) fn number(value: f64) -> String {
 
 pub(super) fn encode_histogram(text: &mut String, name: &str, labels: &str, histogram: &Histogram) {
     let inner = &*histogram.0;
-    let separator = if labels.is_empty() { "" } else { "," };
     let mut total = 0;
+    let mut below = Vec::with_capacity(inner.counts.len());
     for (index, count) in inner.counts.iter().enumerate() {
         total += count.load(Ordering::Relaxed);
-        let bound = number(inner.bounds.get(index).copied().unwrap_or(f64::INFINITY));
-        let labels = format!("{labels}{separator}le=\"{bound}\"");
-        line(text, name, "_bucket", &labels, total as f64);
+        below.extend(inner.bounds.get(index).map(|bound| (*bound, total)));
     }
     let sum = Duration::from_nanos(inner.sum_nanos.load(Ordering::Relaxed)).as_secs_f64();
+    self::histogram(text, name, labels, below.into_iter(), (total, sum));
+}
+
+fn histogram(
+    text: &mut String,
+    name: &str,
+    labels: &str,
+    buckets: impl Iterator<Item = (f64, u64)>,
+    (count, sum): (u64, f64),
+) {
+    let separator = if labels.is_empty() { "" } else { "," };
+    for (bound, below) in buckets.chain([(f64::INFINITY, count)]) {
+        let labels = format!("{labels}{separator}le=\"{}\"", number(bound));
+        line(text, name, "_bucket", &labels, below as f64);
+    }
     line(text, name, "_sum", labels, sum);
-    line(text, name, "_count", labels, total as f64);
+    line(text, name, "_count", labels, count as f64);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_of_their_own_have_histograms_without_help() {
+        let mut scrape = Scrape::default();
+        scrape.histogram("h", "", &[("a", "b")], &[(0.5, 2), (1e6, 3)], (4, 2.5));
+        scrape.histogram("refused", "", &[("le", "b")], &[], (0, 0.0));
+        scrape.gauge("h", "of another type", &[], 1.0);
+        let expected = "# TYPE h histogram\nh_bucket{a=\"b\",le=\"0.5\"} 2\nh_bucket{a=\"b\",le=\"1e+06\"} 3\n\
+                        h_bucket{a=\"b\",le=\"+Inf\"} 4\nh_sum{a=\"b\"} 2.5\nh_count{a=\"b\"} 4\n";
+        assert_eq!(scrape.encode(), expected);
+    }
 
     #[test]
     fn numbers_are_written_as_by_go() {

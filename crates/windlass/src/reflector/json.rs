@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 
-use memchr::{memchr, memchr2};
+use memchr::memchr;
+
+use crate::decode::scan::{skip_space, skip_string, skip_value};
 
 /// The span of the value of a member of the object at `within`.
 pub(super) fn member(json: &[u8], within: Range<usize>, name: &str) -> Option<Range<usize>> {
@@ -125,57 +127,6 @@ fn locate(json: &[u8], at: usize, name: &str) -> Option<Located> {
         at = skip_space(json, at + 1);
     }
     None
-}
-
-fn skip_space(json: &[u8], mut at: usize) -> usize {
-    while json.get(at).is_some_and(u8::is_ascii_whitespace) {
-        at += 1;
-    }
-    at
-}
-
-/// The end of the string that starts at `at`.
-fn skip_string(json: &[u8], at: usize) -> Option<usize> {
-    let mut at = at + 1;
-    loop {
-        at += memchr2(b'"', b'\\', json.get(at..)?)?;
-        if json[at] == b'"' {
-            return Some(at + 1);
-        }
-        at += 2;
-    }
-}
-
-/// The end of the value that starts at `at`.
-fn skip_value(json: &[u8], mut at: usize) -> Option<usize> {
-    let mut depth = 0usize;
-    loop {
-        match json.get(at)? {
-            b'"' => at = skip_string(json, at)?,
-            b'{' | b'[' => {
-                depth += 1;
-                at += 1;
-            }
-            b'}' | b']' => {
-                depth = depth.checked_sub(1)?;
-                at += 1;
-            }
-            b',' | b':' | b' ' | b'\n' | b'\r' | b'\t' if depth > 0 => {
-                at += 1;
-                continue;
-            }
-            b',' | b':' => return None,
-            // A number or a word.
-            _ => {
-                while json.get(at).is_some_and(|byte| !b",:]} \n\r\t\"".contains(byte)) {
-                    at += 1;
-                }
-            }
-        }
-        if depth == 0 {
-            return Some(at);
-        }
-    }
 }
 
 /// The position of the next line end.

@@ -25,9 +25,7 @@ use serde_json::{Value, json};
 
 use super::admission::{Admission, Phase};
 use super::registration::{Reach, mutating_configuration, validating_configuration};
-
-/// How often to inject into a configuration that is changed at the same time.
-const ATTEMPTS: usize = 4;
+use crate::retry::ConflictRetry;
 
 /// What is to be injected where.
 pub(super) struct Injector {
@@ -222,7 +220,7 @@ impl Injector {
         mut configuration: K,
         bundle: &str,
     ) -> Result<(), kube::Error> {
-        let (name, mut tried) = (configuration.name_any(), 0);
+        let (name, mut retry) = (configuration.name_any(), ConflictRetry::new());
         loop {
             let patch = patch_configuration(&configuration, &self.reach, bundle);
             if patch.0.is_empty() {
@@ -232,14 +230,13 @@ impl Injector {
             let Err(refusal) = api.patch(&name, &self.params(), &Patch::Json::<()>(patch)).await else {
                 return Ok(());
             };
-            tried += 1;
             let contended = match &refusal {
                 kube::Error::Api(status) if status.code == 404 => return Ok(()),
                 // What a patch expects to find and does not makes it invalid; so may other things.
                 kube::Error::Api(status) => matches!(status.code, 409 | 422),
                 _ => false,
             };
-            if !contended || tried == ATTEMPTS {
+            if !contended || !retry.pause().await {
                 return Err(refusal);
             }
             match api.get_opt(&name).await? {

@@ -22,9 +22,8 @@ use super::WebhookError;
 use super::certificates::{SelfManaged, Serving};
 use super::inject::Injector;
 use super::rotation::{Material, Policy};
+use crate::retry::ConflictRetry;
 
-/// How often a write that lost against another replica's is tried again at once.
-const ATTEMPTS: usize = 8;
 /// How long to wait after a failure, at first.
 const RETRY: Duration = Duration::from_millis(200);
 /// How long to wait after a watch has failed, at most.
@@ -140,18 +139,18 @@ impl Keeper {
 
     /// Waits until this replica or another one has brought the Secret up to date, and serves with what it holds.
     async fn secure(&self) -> Result<Secret, WebhookError> {
-        let mut lost = None;
-        for _ in 0..ATTEMPTS {
+        let mut retry = ConflictRetry::new();
+        loop {
             match self.secure_once().await? {
                 Ok(secret) => {
                     let material = Material::read(&secret);
                     self.serving.install(material.certificate.as_bytes(), material.key.as_bytes())?;
                     return Ok(secret);
                 }
-                Err(conflict) => lost = Some(conflict),
+                Err(conflict) if !retry.pause().await => return Err(self.failed(conflict)),
+                Err(_) => {}
             }
         }
-        Err(lost.map_or(WebhookError::Contended, |source| self.failed(source)))
     }
 
     /// The inner error is that another replica was faster.

@@ -9,7 +9,7 @@ use kube::api::{ApiResource, GetParams, Patch, PropagationPolicy};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use windlass::client::options::{DeleteOptions, ListOptions};
-use windlass::client::{ClientError, Objects};
+use windlass::client::{ClientError, Objects, retry_on_conflict};
 use windlass::queue::{Completion, Priority};
 use windlass::{CachedClient, ObjectKey};
 
@@ -19,8 +19,6 @@ use crate::controllers::discovery::{discover, is_absent};
 use crate::controllers::inventory::{Kinds, is_watched};
 use crate::controllers::metadata::Metadata;
 
-/// How often a write is tried again at once when another client wrote first.
-const CONFLICTS: usize = 5;
 /// Kinds listed at the same time.
 const LISTS: usize = 16;
 
@@ -393,22 +391,21 @@ impl Collector {
 
     async fn remove_finalizer(&self, identity: &Identity, finalizer: &str) -> Result<(), CollectError> {
         let place = self.locate(identity)?;
-        let mut tries = 0;
-        loop {
-            let Some(live) = self.look(&place).await? else { return Ok(()) };
-            if !has(&live, finalizer) {
-                return Ok(());
-            }
+        retry_on_conflict(|| async {
+            let live = match self.look(&place).await {
+                Ok(Some(live)) if has(&live, finalizer) => live,
+                Ok(_) => return Ok(Ok(())),
+                Err(error) => return Ok(Err(error)),
+            };
             let rest: Vec<&String> = live.finalizers().iter().filter(|known| *known != finalizer).collect();
             let rest = Some(rest).filter(|rest| !rest.is_empty());
             let patch = json!({"metadata": {"resourceVersion": live.metadata.resource_version, "finalizers": rest}});
             match place.objects.patch(&place.key, &Patch::Merge(patch)).await {
-                Ok(_) => return Ok(()),
-                Err(error) if error.is_conflict() && tries < CONFLICTS => tries += 1,
-                Err(error) if error.is_not_found() => return Ok(()),
-                Err(error) => return Err(error.into()),
+                Err(error) if error.is_not_found() => Ok(Ok(())),
+                patched => patched.map(|_| Ok(())),
             }
-        }
+        })
+        .await?
     }
 }
 
