@@ -38,7 +38,7 @@ fn api(args: CreateApi) -> Result<ExitCode> {
         namespaced: args.namespaced,
         controller_name: args.controller_name,
         external: external(args.external),
-        force: args.change.force,
+        builtin_name: args.allow_builtin_name,
     };
     let mut protected = None;
     let create = |project: &mut Project| {

@@ -160,6 +160,10 @@ pub(crate) struct CreateApi {
     /// The controller's name [default: the kind's]
     #[arg(long, value_name = "NAME")]
     pub controller_name: Option<ControllerName>,
+    /// Allow a kind, plural or short name that Kubernetes serves too
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = ArgAction::Set,
+          default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
+    pub allow_builtin_name: bool,
     #[command(flatten)]
     pub external: ExternalApi,
     #[command(flatten)]
