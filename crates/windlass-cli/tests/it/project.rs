@@ -732,3 +732,21 @@ fn consent_to_a_built_in_name_replaces_no_edits() {
     sandbox.succeeds(&format!("{api} --allow-builtin-name --force"));
     assert!(std::fs::read_to_string(sandbox.path("PROJECT")).unwrap().contains("plural: pods"));
 }
+
+#[test]
+fn each_flag_of_deploy_image_is_refused() {
+    let sandbox = project("");
+    let api = "create api --group webapp --version v1 --kind Guestbook";
+    for flag in [
+        "--plugins=deploy-image/v1-alpha",
+        "--plugins deploy-image.go.kubebuilder.io/v1-alpha",
+        "--image=nginx",
+        "--image-container-port=80",
+        "--run-as-user=1000",
+    ] {
+        let said = sandbox.fails(&format!("{api} {flag}"));
+        assert!(said.contains("no plugin deploy-image") && said.contains("apply a Deployment"), "{flag}: {said}");
+    }
+    assert!(!sandbox.path("api/src/v1").exists());
+    sandbox.succeeds(&format!("{api} --plugins=go/v4 --manifests=false"));
+}
