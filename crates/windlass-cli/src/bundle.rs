@@ -36,6 +36,7 @@ fn install(args: &BundleRun) -> Result<ExitCode> {
     against::block_on(async {
         let target = Target::connect(&args.target).await?;
         own_namespaces(&target, &mut plan).await?;
+        keep_certificates(&target, &mut plan).await?;
         let options = apply::Options {
             namespace: plan.namespace.clone(),
             dry_run: false,
@@ -79,6 +80,22 @@ async fn own_namespaces(target: &Target, plan: &mut plan::Plan) -> Result<()> {
         }
     }
     plan.objects.retain(|object| object["kind"] != "Namespace" || !left.contains(&text(&object["metadata"]["name"])));
+    Ok(())
+}
+
+/// Leaves the certificates as they are that an earlier run has made.
+async fn keep_certificates(target: &Target, plan: &mut plan::Plan) -> Result<()> {
+    for index in 0..plan.objects.len() {
+        let object = &plan.objects[index];
+        if !webhooks::is_made_here(object) {
+            continue;
+        }
+        let name = text(&object["metadata"]["name"]);
+        let path = format!("{}/secrets/{name}", namespace_path(&plan.namespace));
+        if let Some(earlier) = apply::get(&target.client, &path).await? {
+            webhooks::keep_certificates(&mut plan.objects, index, &earlier);
+        }
+    }
     Ok(())
 }
 

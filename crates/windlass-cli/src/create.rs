@@ -21,10 +21,11 @@ pub(crate) fn run(args: Create) -> Result<ExitCode> {
 }
 
 fn api(args: CreateApi) -> Result<ExitCode> {
-    if args.image.image.is_some() {
+    let plugin = args.ignored.plugins.as_ref().is_some_and(|plugins| plugins.contains("deploy-image"));
+    if plugin || args.image.is_given() {
         bail!(
-            "there is no plugin deploy-image: leave out --image and the flags that belong to it, and let the reconciler \
-             apply a Deployment, as the example app-service does"
+            "there is no plugin deploy-image: leave out --plugins=deploy-image and --image with the flags that belong to \
+             it, and let the reconciler apply a Deployment, as the example app-service does"
         );
     }
     let new = NewApi {
@@ -38,7 +39,7 @@ fn api(args: CreateApi) -> Result<ExitCode> {
         namespaced: args.namespaced,
         controller_name: args.controller_name,
         external: external(args.external),
-        force: args.change.force,
+        builtin_name: args.allow_builtin_name,
     };
     let mut protected = None;
     let create = |project: &mut Project| {

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
     if let (Some(image), None) = (&image, &reference) {
         reference = Some(own_name(&root, image)?);
     }
-    let mut objects = documents::render(&root, &args.directory)?;
+    let mut objects = render(&root, &args.directory)?;
     if let Some(name) = args.image.clone().or_else(|| reference.as_ref().map(ToString::to_string)) {
         set_image(&mut objects, &name);
     }
@@ -169,6 +169,14 @@ fn loader(context: &str, file: &Path) -> Option<(String, Vec<String>)> {
     name.map(|arguments| ("minikube".into(), arguments))
 }
 
+/// Renders the kustomization of a project.
+fn render(root: &Path, directory: &str) -> Result<Vec<Value>> {
+    if !root.join(directory).is_dir() {
+        bail!("there is no {directory} in {}; go to the project's directory, or name another one", root.display());
+    }
+    documents::render(root, directory)
+}
+
 /// Writes the manifests that come from the code, so that what is applied fits the program.
 fn manifests(root: &Path, program: &Path) -> Result<()> {
     let mut command = Command::new(std::env::current_exe().context("cannot find the windlass program")?);
@@ -260,7 +268,7 @@ fn namespace_path(namespace: &Value) -> String {
 
 pub(crate) fn undo(args: &Undeploy) -> Result<ExitCode> {
     let root: PathBuf = project::root(Path::new("."));
-    let objects = documents::render(&root, &args.directory)?;
+    let objects = render(&root, &args.directory)?;
     against::block_on(async {
         let target = Target::connect(&args.target).await?;
         let (definitions, mut others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(is_definition);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
@@ -120,7 +120,7 @@ fn modules(definitions: &[Definition]) -> Result<Vec<(String, &Definition)>> {
 }
 
 fn carry_out(root: &Path, tree: &Tree, args: &GenerateTypes) -> Result<ExitCode> {
-    let plan = Plan::new(root, &Tree::default(), tree, args.force)?;
+    let mut plan = Plan::new(root, &Tree::default(), tree, args.force)?;
     if !plan.conflicts.is_empty() {
         let files = plan.conflicts.iter().map(|conflict| format!("  {}", root.join(&conflict.path).display()));
         let files = files.collect::<Vec<_>>().join("\n");
@@ -133,6 +133,9 @@ fn carry_out(root: &Path, tree: &Tree, args: &GenerateTypes) -> Result<ExitCode>
         return Ok(ExitCode::SUCCESS);
     }
     if args.dry_run {
+        for change in &mut plan.changes {
+            change.path = from_here(&root.join(&change.path));
+        }
         project::show(&plan);
         return Ok(ExitCode::SUCCESS);
     }
@@ -142,6 +145,14 @@ fn carry_out(root: &Path, tree: &Tree, args: &GenerateTypes) -> Result<ExitCode>
     }
     output::line(format_args!("\n{DEPENDENCIES}"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The path as a diff names it, for `git apply` in the current directory: relative to this one if it is below it.
+fn from_here(path: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    let below = path.strip_prefix(&here).unwrap_or(path);
+    let parts = below.components().filter(|part| !matches!(part, Component::CurDir | Component::RootDir));
+    parts.map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
 fn client(args: &GenerateClient) -> Result<ExitCode> {

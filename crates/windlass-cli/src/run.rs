@@ -1,10 +1,11 @@
-//! `windlass run`: an operator outside of its cluster, with its kinds installed and its webhooks reachable.
+//! `windlass run`: an operator outside of its cluster, with its kinds installed and its webhooks reachable. It runs under
+//! `windlass guard`, so that it does not outlive this process, however that ends.
 
 pub(crate) mod account;
 pub(crate) mod reach;
 
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -76,8 +77,8 @@ async fn prepare(args: &Run, program: &Path, directory: &Path) -> Result<Prepare
 }
 
 fn spawn(program: &Path, args: &Run, prepared: &Prepared) -> Result<Child> {
-    let mut command = Command::new(program);
-    command.args(&args.arguments).env("KUBECONFIG", &prepared.kubeconfig);
+    let mut command = Command::new(std::env::current_exe().context("cannot find the windlass program")?);
+    command.args(["guard", "--"]).arg(program).args(&args.arguments).env("KUBECONFIG", &prepared.kubeconfig);
     // Neither a pod that this may run in nor its ServiceAccount is meant.
     command.env_remove("KUBERNETES_SERVICE_HOST");
     if let Some(address) = &prepared.webhooks {
@@ -88,12 +89,14 @@ fn spawn(program: &Path, args: &Run, prepared: &Prepared) -> Result<Child> {
     }
     // A group of its own: a Ctrl-C reaches the operator once, through this process, and not twice. Of two signals the
     // second would end it at once.
-    command.stdin(std::process::Stdio::null()).process_group(0).kill_on_drop(true);
+    command.stdin(Stdio::piped()).process_group(0);
     command.spawn().with_context(|| format!("cannot run {}", program.display()))
 }
 
 /// Waits for the operator's end, and passes signals on to it.
 async fn supervise(mut child: Child, signals: &mut Signals) -> Result<ExitCode> {
+    // While this is open, the guard lets the operator run; `Child::wait` would close it.
+    let _leash = child.stdin.take();
     let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     let pid = pid.context("the operator's process has no id")?;
     let status = loop {
@@ -107,6 +110,11 @@ async fn supervise(mut child: Child, signals: &mut Signals) -> Result<ExitCode> 
     };
     match status.code() {
         Some(0) => Ok(ExitCode::SUCCESS),
+        // The guard ends as a shell does whose program was ended by a signal.
+        Some(code @ 129..=192) => {
+            output::note(format_args!("the operator was ended by signal {}", code - 128));
+            Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+        }
         Some(code) => {
             output::note(format_args!("the operator failed with exit code {code}"));
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
@@ -114,7 +122,7 @@ async fn supervise(mut child: Child, signals: &mut Signals) -> Result<ExitCode> 
         None => {
             use std::os::unix::process::ExitStatusExt as _;
             let signal = status.signal().unwrap_or_default();
-            output::note(format_args!("the operator was ended by signal {signal}"));
+            output::note(format_args!("the operator's guard was ended by signal {signal}"));
             Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or_default()))
         }
     }

@@ -318,6 +318,8 @@ impl<R: Runtime> Shared<R> {
     /// The pods that wait for an object, or show what it has.
     fn awaited(&self, object: &ObjectKey, kind: fn(String) -> Reference) -> Vec<ObjectKey> {
         let namespace = object.namespace().unwrap_or_default();
+        // Also without a pod that uses it: the next one that does must not get what was deleted or replaced meanwhile.
+        self.sources.forget(namespace, object.name());
         let mut keys = Vec::new();
         {
             let (mut waiting, following) = (self.waiting.lock(), self.following.lock());
@@ -327,9 +329,6 @@ impl<R: Runtime> Shared<R> {
             let wanted = (namespace.to_owned(), kind(object.name().to_owned()));
             keys.extend(waiting.remove(&wanted).unwrap_or_default());
             keys.extend(following.get(&wanted).into_iter().flatten().cloned());
-        }
-        if !keys.is_empty() {
-            self.sources.forget(namespace, object.name());
         }
         let mut pods = self.pods.lock();
         for key in &keys {

@@ -33,8 +33,8 @@ pub struct NewApi {
     pub controller_name: Option<ControllerName>,
     /// Where the types of a kind are that another project declares.
     pub external: Option<External>,
-    /// Whether a kind may have the name of a built-in one.
-    pub force: bool,
+    /// Whether the kind, its plural and its short names may be those of a built-in kind.
+    pub builtin_name: bool,
 }
 
 /// How long the name of a definition may be, `guestbooks.webapp.my.domain`.
@@ -225,11 +225,11 @@ fn check_declaration(
     {
         return Err(CommandError::OtherGroup { group, existing: other.qualified_group() });
     }
-    if builtin::is_taken(&wanted.kind) && !new.force {
+    if builtin::is_taken(&wanted.kind) && !new.builtin_name {
         return Err(CommandError::BuiltIn { kind: wanted.kind.clone() });
     }
     let mut names = new.plural.iter().chain(&new.short_names);
-    if let Some(name) = names.find(|name| builtin::is_served(name)).filter(|_| !new.force) {
+    if let Some(name) = names.find(|name| builtin::is_served(name)).filter(|_| !new.builtin_name) {
         return Err(CommandError::Served { name: name.clone() });
     }
     for other in declared() {

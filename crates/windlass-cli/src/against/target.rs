@@ -152,7 +152,8 @@ fn start(home: &Home, with_pods: bool) -> Result<()> {
 /// A file, or those of the environment merged, or the one at home.
 fn read(file: Option<&Path>) -> Result<Kubeconfig> {
     if let Some(file) = file {
-        return Ok(Kubeconfig::read_from(file)?);
+        anyhow::ensure!(file.exists(), absent(&file.display().to_string()));
+        return read_file(file);
     }
     let list = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty());
     let paths: Vec<PathBuf> = match &list {
@@ -162,7 +163,7 @@ fn read(file: Option<&Path>) -> Result<Kubeconfig> {
     // A file that is not there is left out, as kubectl does.
     let mut merged: Option<Kubeconfig> = None;
     for path in paths.iter().filter(|path| path.exists()) {
-        let next = Kubeconfig::read_from(path)?;
+        let next = read_file(path)?;
         merged = Some(match merged {
             Some(before) => before.merge(next)?,
             None => next,
@@ -170,8 +171,16 @@ fn read(file: Option<&Path>) -> Result<Kubeconfig> {
     }
     merged.with_context(|| {
         let named: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        format!("there is no kubeconfig at {}; start a cluster with `windlass up` or --embedded", named.join(", "))
+        absent(&named.join(", "))
     })
+}
+
+fn read_file(file: &Path) -> Result<Kubeconfig> {
+    Kubeconfig::read_from(file).with_context(|| format!("{} is not a kubeconfig that can be read", file.display()))
+}
+
+fn absent(places: &str) -> String {
+    format!("there is no kubeconfig at {places}; start a cluster with `windlass up` or --embedded")
 }
 
 fn all(kubeconfig: &Kubeconfig) -> String {

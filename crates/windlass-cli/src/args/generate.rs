@@ -27,7 +27,7 @@ pub(crate) struct GenerateTypes {
     #[arg(long)]
     pub kind: Option<String>,
     /// Where to write: a file, or a directory that gets a file for each kind and a `mod.rs` [default: standard output]
-    #[arg(short, long, value_name = "FILE|DIR")]
+    #[arg(short, long, value_name = "FILE|DIR", value_parser = parse_output)]
     pub output: Option<PathBuf>,
     /// Show what would change as a diff, and write nothing
     #[arg(long, requires = "output")]
@@ -35,6 +35,15 @@ pub(crate) struct GenerateTypes {
     /// Replace files whose content is another; without this nothing is written then
     #[arg(long, requires = "output")]
     pub force: bool,
+}
+
+/// Refuses what `--output` means at all other commands.
+fn parse_output(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("a file or a directory is needed".to_owned()),
+        "json" | "yaml" | "table" => Err(format!("types are written as Rust; for a file of this name, say ./{text}")),
+        path => Ok(path.into()),
+    }
 }
 
 #[derive(Debug, clap::Args)]

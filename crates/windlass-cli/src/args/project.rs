@@ -160,6 +160,10 @@ pub(crate) struct CreateApi {
     /// The controller's name [default: the kind's]
     #[arg(long, value_name = "NAME")]
     pub controller_name: Option<ControllerName>,
+    /// Allow a kind, plural or short name that Kubernetes serves too
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = ArgAction::Set,
+          default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
+    pub allow_builtin_name: bool,
     #[command(flatten)]
     pub external: ExternalApi,
     #[command(flatten)]
@@ -175,7 +179,7 @@ pub(crate) struct CreateApi {
 #[allow(clippy::struct_field_names, reason = "they are the names of flags")]
 pub(crate) struct DeployImage {
     #[arg(long, hide = true)]
-    pub image: Option<String>,
+    image: Option<String>,
     #[arg(long, hide = true)]
     image_container_command: Option<String>,
     #[arg(long, hide = true)]
@@ -184,6 +188,15 @@ pub(crate) struct DeployImage {
     run_as_user: Option<String>,
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     manifests: Option<bool>,
+}
+
+impl DeployImage {
+    /// Whether a flag asks for what the plugin generates. `--manifests` only says whether `make manifests` runs afterwards.
+    pub(crate) fn is_given(&self) -> bool {
+        [&self.image, &self.image_container_command, &self.image_container_port, &self.run_as_user]
+            .into_iter()
+            .any(Option::is_some)
+    }
 }
 
 /// Where the types of a kind are that another project declares.

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, bail};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use windlass_server::pki::Authority;
 
@@ -23,6 +24,11 @@ const MOUNTS: [Mount; 2] = [
         [("tls.crt", "apiserver.crt"), ("tls.key", "apiserver.key")],
     ),
 ];
+
+/// The key of the authority in the Secret, as OLM calls it.
+const AUTHORITY: &str = "olmCAKey";
+/// How long certificates are kept from one run to the next: far less than the ten years for which they are valid.
+const KEPT_FOR: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// The objects that the webhooks need. The Deployments are given their certificates, the CRDs their conversion.
 pub(super) fn add(
@@ -73,12 +79,57 @@ fn certificates(namespace: &str, service: &str) -> Result<(Value, String)> {
     let short = format!("{service}.{namespace}");
     let names = [short.clone(), format!("{short}.svc"), format!("{short}.svc.cluster.local")];
     let identity = authority.server(&names)?;
+    let bundle = BASE64_STANDARD.encode(authority.certificate());
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"name": format!("{service}-cert"), "namespace": namespace},
-        "stringData": {"tls.crt": identity.certificate, "tls.key": identity.key},
+        "data": {
+            "tls.crt": BASE64_STANDARD.encode(identity.certificate),
+            "tls.key": BASE64_STANDARD.encode(identity.key),
+            AUTHORITY: bundle,
+        },
     });
-    Ok((secret, BASE64_STANDARD.encode(authority.certificate())))
+    Ok((secret, bundle))
+}
+
+/// Whether a Secret holds certificates that were made here.
+pub(super) fn is_made_here(object: &Value) -> bool {
+    object["kind"] == "Secret" && object["data"][AUTHORITY].is_string()
+}
+
+/// Takes the certificates of an earlier run in place of the new ones of `objects[secret]`. Pods see a change of a mounted
+/// Secret only after a while, and until then API servers would trust the new authority alone.
+pub(super) fn keep_certificates(objects: &mut [Value], secret: usize, earlier: &Value) {
+    let (old, new) = (earlier["data"].clone(), objects[secret]["data"].clone());
+    if !["tls.crt", "tls.key", AUTHORITY].iter().all(|key| old[key].is_string()) || !is_recent(earlier) {
+        return;
+    }
+    objects[secret]["data"] = json!({"tls.crt": old["tls.crt"], "tls.key": old["tls.key"], AUTHORITY: old[AUTHORITY]});
+    for object in objects {
+        replace_authority(object, &new[AUTHORITY], &old[AUTHORITY]);
+    }
+}
+
+fn is_recent(secret: &Value) -> bool {
+    let created = secret["metadata"]["creationTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    created.is_some_and(|created| Timestamp::now().duration_since(created) < KEPT_FOR)
+}
+
+/// Puts `old` wherever `new` is trusted.
+fn replace_authority(value: &mut Value, new: &Value, old: &Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(|inner| replace_authority(inner, new, old)),
+        Value::Object(fields) => {
+            for (name, inner) in fields {
+                if name == "caBundle" && inner == new {
+                    *inner = old.clone();
+                } else {
+                    replace_authority(inner, new, old);
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 fn service_of(namespace: &str, name: &str, deployment: &Value, definitions: &[&Value]) -> Value {

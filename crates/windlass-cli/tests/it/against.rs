@@ -329,6 +329,18 @@ fn the_cluster_is_chosen_by_context() {
     let said = stage.fails("apply -f a.yaml --context nowhere");
     assert!(said.stderr.contains("no context \"nowhere\"; there are: windlass-default"), "{}", said.stderr);
     assert!(stage.sandbox.fails("apply -f a.yaml").contains("there is no kubeconfig at"));
+    let said = stage.sandbox.fails("apply -f a.yaml --kubeconfig nowhere.config");
+    assert!(said.contains("there is no kubeconfig at nowhere.config; start a cluster with `windlass up`"), "{said}");
+    stage.write("broken.config", "clusters: [");
+    let said = stage.sandbox.fails("apply -f a.yaml --kubeconfig broken.config");
+    assert!(said.contains("broken.config is not a kubeconfig that can be read"), "{said}");
+    for command in ["undeploy --yes", "deploy --skip-build"] {
+        let said = stage.fails(command).stderr;
+        assert!(
+            said.contains("there is no config/default in") && said.contains("go to the project's directory"),
+            "{said}"
+        );
+    }
     std::fs::copy(&stage.cluster.kubeconfig, stage.sandbox.user_kubeconfig()).unwrap();
     stage.sandbox.succeeds("apply -f a.yaml --context windlass-default");
     assert!(stage.sandbox.fails("apply -f a.yaml --embedded --context x").contains("cannot be used with"));

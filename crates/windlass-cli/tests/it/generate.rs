@@ -72,6 +72,23 @@ fn several_kinds_and_versions_become_modules() {
 }
 
 #[test]
+fn a_dry_run_names_files_from_here() {
+    let sandbox = with_definitions();
+    let types = "generate types --from-crd both.yaml --dry-run --output";
+    let diff = sandbox.succeeds(&format!("{types} src/kinds/"));
+    assert!(diff.contains("+++ b/src/kinds/mod.rs\n") && diff.contains("+++ b/src/kinds/route.rs\n"), "{diff}");
+    let diff = sandbox.succeeds(&format!("{types} ./src/kinds.rs"));
+    assert!(diff.contains("+++ b/src/kinds.rs\n"), "{diff}");
+    let diff = sandbox.succeeds(&format!("{types} {}", sandbox.path("kinds.rs").display()));
+    assert!(diff.contains("+++ b/kinds.rs\n"), "{diff}");
+    let mut git = std::process::Command::new("git");
+    let mut git = git.args(["apply", "-"]).current_dir(sandbox.path(".")).stdin(Stdio::piped()).spawn().unwrap();
+    git.stdin.take().unwrap().write_all(sandbox.succeeds(&format!("{types} src/kinds/")).as_bytes()).unwrap();
+    assert!(git.wait().unwrap().success());
+    assert_eq!(sandbox.succeeds("generate types --from-crd both.yaml --output src/kinds/"), "nothing to change\n");
+}
+
+#[test]
 fn bad_definitions_are_refused_with_what_to_do() {
     let sandbox = with_definitions();
     std::fs::write(sandbox.path("pod.yaml"), "kind: Pod\n").unwrap();
@@ -84,6 +101,8 @@ fn bad_definitions_are_refused_with_what_to_do() {
         ("route.yaml --version v9", "it has: v1alpha1"),
         ("route.yaml --kind Rout", "there are: Route"),
         ("route.yaml --dry-run", "--output"),
+        ("route.yaml -o json", "for a file of this name, say ./json"),
+        ("route.yaml --output=yaml", "for a file of this name, say ./yaml"),
     ] {
         let said = sandbox.fails(&format!("generate types --from-crd {args}"));
         assert!(said.contains(part), "{args}: {part:?} is not in: {said}");

@@ -517,7 +517,7 @@ fn names_that_kubernetes_serves_are_refused() {
     let sandbox = project("");
     for names in ["--plural pods", "--shortname po", "--shortname svc"] {
         let said = sandbox.fails(&format!("create api --group webapp --version v1 --kind Guestbook {names}"));
-        assert!(said.contains("`kubectl get") && said.contains("--force"), "{names}: {said}");
+        assert!(said.contains("`kubectl get") && said.contains("--allow-builtin-name"), "{names}: {said}");
     }
     sandbox.succeeds("create api --group webapp --version v1 --kind Guestbook --plural books");
     sandbox.succeeds("create api --group webapp --version v2 --kind Guestbook --controller=false");
@@ -718,4 +718,36 @@ fn an_upgrade_reports_lines_that_both_have_changed() {
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     assert!(said.stderr.contains("the new version is in Makefile.windlass-new"), "{said:?}");
     assert!(sandbox.fails("upgrade --from nowhere").contains("git knows no such commit"));
+}
+
+#[test]
+fn consent_to_a_built_in_name_replaces_no_edits() {
+    let sandbox = project("");
+    let api = "create api --group webapp --version v1 --kind Guestbook --plural pods";
+    assert!(sandbox.fails(&format!("{api} --force")).contains("add --allow-builtin-name"));
+    std::fs::create_dir_all(sandbox.path("api/src/v1")).unwrap();
+    std::fs::write(sandbox.path("api/src/v1/guestbook.rs"), "// mine\n").unwrap();
+    let said = sandbox.fails(&format!("{api} --allow-builtin-name"));
+    assert!(said.contains("api/src/v1/guestbook.rs") && said.contains("add --force"), "{said}");
+    assert_eq!(std::fs::read_to_string(sandbox.path("api/src/v1/guestbook.rs")).unwrap(), "// mine\n");
+    sandbox.succeeds(&format!("{api} --allow-builtin-name --force"));
+    assert!(std::fs::read_to_string(sandbox.path("PROJECT")).unwrap().contains("plural: pods"));
+}
+
+#[test]
+fn each_flag_of_deploy_image_is_refused() {
+    let sandbox = project("");
+    let api = "create api --group webapp --version v1 --kind Guestbook";
+    for flag in [
+        "--plugins=deploy-image/v1-alpha",
+        "--plugins deploy-image.go.kubebuilder.io/v1-alpha",
+        "--image=nginx",
+        "--image-container-port=80",
+        "--run-as-user=1000",
+    ] {
+        let said = sandbox.fails(&format!("{api} {flag}"));
+        assert!(said.contains("no plugin deploy-image") && said.contains("apply a Deployment"), "{flag}: {said}");
+    }
+    assert!(!sandbox.path("api/src/v1").exists());
+    sandbox.succeeds(&format!("{api} --plugins=go/v4 --manifests=false"));
 }

@@ -67,9 +67,9 @@ impl<T: DeserializeOwned> Kept<T> {
 impl Sources {
     /// Reads an object again the next time.
     pub(super) fn forget(&self, namespace: &str, name: &str) {
-        let other = |(kept, called): &Place| kept != namespace || called != name;
-        self.maps.objects.lock().retain(|place, _| other(place));
-        self.secrets.objects.lock().retain(|place, _| other(place));
+        let place: Place = (namespace.to_owned(), name.to_owned());
+        self.maps.objects.lock().remove(&place);
+        self.secrets.objects.lock().remove(&place);
     }
 
     /// Reads what a pod refers to.

@@ -5,7 +5,7 @@ mod environment;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
@@ -402,6 +402,26 @@ async fn an_environment_without_its_secret_is_an_error() {
     world.create("web", json!({}), spec).await;
     world.until::<Pod>("web", |pod| waiting(pod) == "CreateContainerConfigError").await;
     world.wait_for_event("web", "Failed", "Error: secret \"key\" not found").await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_secret_is_forgotten_when_no_pod_uses_it() {
+    let world = World::start(1).await;
+    let secrets: Api<Secret> = Api::default_namespaced(world.client.clone());
+    let mut secret = Secret::default();
+    secret.metadata.name = Some("key".to_owned());
+    secrets.create(&PostParams::default(), &secret).await.expect("created");
+    let mut spec = one();
+    spec["containers"][0]["envFrom"] = json!([{ "secretRef": { "name": "key" } }]);
+    world.create("first", json!({}), spec.clone()).await;
+    world.until::<Pod>("first", is_ready).await;
+    world.pods().delete("first", &DeleteParams::default()).await.expect("deleted");
+    world.gone("first").await;
+    secrets.delete("key", &DeleteParams::default()).await.expect("deleted");
+    tokio::time::sleep(Duration::from_secs(1)).await; // a paused clock: until the watch has told of it
+    world.create("second", json!({}), spec).await;
+    world.until::<Pod>("second", |pod| waiting(pod) == "CreateContainerConfigError").await;
     world.stop().await;
 }
 

@@ -34,9 +34,14 @@ pub enum CommandError {
          --multigroup` first"
     )]
     OtherGroup { group: String, existing: String },
-    #[error("Kubernetes has a kind {kind}, and `kubectl get` would find that: choose another name, or add --force")]
+    #[error(
+        "Kubernetes has a kind {kind}, and `kubectl get` would find that: choose another name, or add --allow-builtin-name"
+    )]
     BuiltIn { kind: Kind },
-    #[error("Kubernetes serves {name}, and `kubectl get {name}` would find that: choose another name, or add --force")]
+    #[error(
+        "Kubernetes serves {name}, and `kubectl get {name}` would find that: choose another name, or add \
+         --allow-builtin-name"
+    )]
     Served { name: Plural },
     #[error("{kind} {version} has the other scope: all versions of a kind are in namespaces, or none is")]
     OtherScope { kind: Kind, version: Version },

@@ -38,7 +38,7 @@ fn api(group: &str, version: &str, kind: &str) -> NewApi {
         controller: true,
         controller_name: None,
         external: None,
-        force: false,
+        builtin_name: false,
     }
 }
 

@@ -45,7 +45,7 @@ fn new_api() -> impl Strategy<Value = NewApi> {
             resource,
             controller,
             controller_name: name.map(|name| ControllerName::new(name).unwrap()),
-            force: true,
+            builtin_name: true,
             ..api("a", version, kind)
         },
     )

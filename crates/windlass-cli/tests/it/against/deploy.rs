@@ -291,6 +291,14 @@ fn a_bundle_is_installed_without_olm() {
         "validatingwebhookconfiguration.admissionregistration.k8s.io/vpet.example.com created",
     ];
     assert_eq!(lines, expected);
+    // The operator's pods have the certificates of the first time: others would not be trusted until they are mounted.
+    let again = stage.succeeds("bundle run --no-wait");
+    for line in [
+        "secret/pets-service-cert unchanged",
+        "validatingwebhookconfiguration.admissionregistration.k8s.io/vpet.example.com unchanged",
+    ] {
+        assert!(again.lines().any(|said| said == line), "no {line:?} in {again}");
+    }
     assert!(stage.fails("bundle run elsewhere").stderr.contains("there is no directory elsewhere"));
     let said = stage.fails("bundle run --timeout 1");
     assert!(said.stderr.contains("deployment.apps/pets is not rolled out after 1 s"), "{}", said.stderr);

@@ -69,6 +69,24 @@ fn the_exit_code_is_that_of_the_operator() {
     let stage = Stage::new();
     operator(&stage, "exit 7");
     assert_eq!(run(&stage, "--skip-install").wait().code(), Some(7));
+    operator(&stage, "kill -KILL $$");
+    assert_eq!(run(&stage, "--skip-install").wait().code(), Some(137));
+}
+
+#[test]
+fn an_operator_ends_when_the_command_is_killed() {
+    let stage = Stage::new();
+    operator(
+        &stage,
+        "trap 'echo stopped > stopped; exit 0' INT TERM\nexec 3<> fifo\necho $$ > started\n\
+         while :; do read -r line <&3; done",
+    );
+    let fifo = std::process::Command::new("mkfifo").arg(stage.sandbox.path("fifo")).status().unwrap();
+    assert!(fifo.success());
+    let running = run(&stage, "--skip-install");
+    eventually("the operator starts", || read(&stage.sandbox.path("started")));
+    running.signal(Signal::KILL);
+    assert_eq!(eventually("the operator stops", || read(&stage.sandbox.path("stopped"))), "stopped\n");
 }
 
 #[test]
