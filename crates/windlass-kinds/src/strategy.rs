@@ -97,7 +97,7 @@ pub enum ExpressionKind {
 /// Behaviour of a built-in kind. Every method has the default that suits a kind whose schema has a
 /// spec and a status, where only controllers write the status.
 pub trait Strategy: Send + Sync + 'static {
-    /// What a client that does not say hears about that.
+    /// The warning for a delete without a propagation policy.
     fn orphaning_warning(&self) -> Option<&'static str> {
         None
     }

@@ -13,16 +13,20 @@
 //! | validate | metadata, [`validate`], expressions | metadata, [`check_update`], expressions |
 //! | canonicalize | [`canonicalize`] | `canonicalize` |
 //! | claim | addresses, node ports | the same |
-//! | warn, authorise, admit | [`warnings`]; a PUT or apply that creates needs the right to create (`check_create` of `authz.rs`); validating admission | validating admission, then `warnings` |
-//! | charge, store | quotas, then the transaction | the same, unless nothing has changed |
+//! | warn, authorise | [`warnings`]; a PUT or apply that creates needs the right to create (`check_create` of `authz.rs`) | |
+//! | admit | validating admission | the same |
+//! | charge | quotas | the same |
+//! | warn | | `warnings` |
+//! | store | the transaction | the same, unless nothing has changed |
 //!
 //! A server-side apply owns first: merging a configuration is what decides about owners. Where there is no such object yet, a
 //! PUT and an apply continue as a create. A subresource that is written has [`prepare_status_update`] or
 //! [`prepare_subresource`] in the place of `prepare_update`, and `/status` has no `warnings`.
 //!
 //! When the transaction of an update conflicts with another write, the order starts over with the object that is stored by
-//! then; see `state/contention.rs`. A create starts over only if its generated name is taken: with
-//! another name, `default`, `prepare_create` and `canonicalize`, and validating admission again.
+//! then; see `state/contention.rs`. A create repeats what depends on what was taken meanwhile: after a change of a quota, the
+//! charge; after a claimed address or port was taken, the claim and validating admission; after its generated name was taken,
+//! `default`, `prepare_create`, `canonicalize` and validating admission with another name.
 //!
 //! The code is in `create.rs` (`create_object`, `store_new`) and `update.rs` (`update_within`).
 //!

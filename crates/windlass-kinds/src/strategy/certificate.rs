@@ -1,5 +1,5 @@
-//! CertificateSigningRequest. The requester is recorded by the server with [`set_requester`]; who approves
-//! does so through `/approval`, who signs through `/status`.
+//! CertificateSigningRequest. The requester is recorded by the server with [`set_requester`].
+//! Approvers write through `/approval`, signers through `/status`.
 
 use std::collections::HashSet;
 

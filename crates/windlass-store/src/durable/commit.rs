@@ -57,7 +57,7 @@ pub(crate) struct Committer {
     commands: mpsc::WeakSender<Command>,
     batch: Batch,
     checkpoint: Option<Checkpoint>,
-    /// Those who have compacted while a checkpoint of an older revision was under way.
+    /// Callers that have compacted while a checkpoint of an older revision was under way, and wait.
     asked_for_space: Vec<Reply<()>>,
     /// After a checkpoint has failed, how far the log must grow before the next is tried.
     retry_above: u64,
@@ -410,7 +410,7 @@ fn gather(queue: &mpsc::Receiver<Command>, answered: usize) {
     }
 }
 
-/// Tells the one who asked, if they are still there to be told.
+/// Sends the result to the caller, if it still waits.
 fn answer<T>(reply: Reply<T>, result: Result<T, StoreError>) {
     let _ = reply.send(result);
 }

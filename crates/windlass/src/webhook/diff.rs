@@ -60,11 +60,11 @@ fn carry_object(
 /// is none: it is there to be filled in.
 const KEYS: [&str; 4] = ["name", "key", "id", "type"];
 
-/// An element that is as before is the one that was sent, wherever it went. One that is not is the one
-/// of the same name, changed. Where elements have no names, or none has the name any more, it is taken for
-/// the one that is gone from its place, unless there are more or fewer than before: then places say nothing.
-/// What was sent is left as it is only for elements of which it is known which one was sent: a type may
-/// sort them.
+/// The elements of a list after a change, each as it was sent where it is known which element that was.
+///
+/// An element that is equal to one before the change is that one, wherever it is now. Otherwise it is the one with the same
+/// name, and has changed. Without names, or if none has this name, it is the one that was at the same place, provided the list
+/// is as long as before. Any other element is new, and is written as it is.
 fn carry_array(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
     let mut origin: Vec<Option<usize>> = vec![None; after.len()];
     let mut taken = vec![false; before.len()];
