@@ -212,7 +212,8 @@ fn refused(blocked: Blocked, nodes: usize, pod: &PodInfo, missing_claim: Option<
     Failure { message, causes, nomination: Nomination::Keep, missing_claim }
 }
 
-/// The plugin that would deallocate claims has seen none then, and preemption is tried in vain.
+/// The failure of a pod whose claims cannot be allocated. Its message is that of upstream's scheduler, which looks for claims
+/// to deallocate and for pods to preempt before it gives up: here there is nothing to deallocate, and preemption does not help.
 fn refused_devices(reason: &str, nodes: usize, pod: &PodInfo) -> Failure {
     let useless = format!("0/{nodes} nodes are available: {nodes} Preemption is not helpful for scheduling.");
     let (why, nomination) =

@@ -97,14 +97,14 @@ impl<'a> Reader<'a> {
                 Ok(file.write_all(text.as_bytes())?)
             }
             Step::Command { command, output } => {
-                // The cluster may need a moment until it is as the page shows it.
+                // The cluster may need a moment until it is as the page shows it. It is asked again at once: an answer takes
+                // a new process of kubectl, which is pause enough.
                 let deadline = Instant::now() + SHOWN_TIMEOUT;
                 loop {
                     let checked = check_output(&output, &self.run(&command)?);
                     if checked.is_ok() || !command.starts_with("kubectl get ") || Instant::now() > deadline {
                         return checked.with_context(|| format!("$ {command}"));
                     }
-                    std::thread::sleep(Duration::from_millis(200));
                 }
             }
             Step::Line { command, is_refused } => self.line(&command, is_refused),
@@ -142,7 +142,6 @@ impl<'a> Reader<'a> {
             }
             let waits = command.starts_with("kubectl ") && Instant::now() < deadline;
             ensure!(waits, "$ {command}\nshould {}:\n{printed}", if is_refused { "fail" } else { "succeed" });
-            std::thread::sleep(Duration::from_millis(200));
         }
     }
 
