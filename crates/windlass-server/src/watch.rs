@@ -179,6 +179,23 @@ impl Channel {
         Ok(out)
     }
 
+    /// [`read`](Self::read), once there is something to read. `None` when there will be nothing more, as the hub is gone.
+    pub(crate) async fn read_next(
+        &self,
+        newest: &mut watch::Receiver<Revision>,
+        after: Revision,
+        limit: usize,
+    ) -> Option<Result<Vec<Arc<WatchEvent>>, Revision>> {
+        loop {
+            newest.borrow_and_update();
+            let events = self.read(after, limit);
+            if !matches!(&events, Ok(events) if events.is_empty()) {
+                return Some(events);
+            }
+            newest.changed().await.ok()?;
+        }
+    }
+
     /// Wakes when events arrive.
     pub fn subscribe(&self) -> watch::Receiver<Revision> {
         self.newest.subscribe()

@@ -122,14 +122,8 @@ impl Marks {
         let channel = self.hub.channel(self.prefix).await?;
         let mut newest = channel.subscribe();
         let mut seen = self.read().await?;
-        loop {
-            newest.borrow_and_update();
-            match channel.read(seen, BATCH) {
-                Ok(events) if events.is_empty() => {
-                    if newest.changed().await.is_err() {
-                        return Ok(());
-                    }
-                }
+        while let Some(events) = channel.read_next(&mut newest, seen, BATCH).await {
+            match events {
                 Ok(events) => {
                     for change in &events {
                         seen = change.event.revision;
@@ -142,6 +136,7 @@ impl Marks {
                 Err(_) => seen = self.read().await?,
             }
         }
+        Ok(())
     }
 }
 

@@ -97,19 +97,14 @@ async fn outlast(api: &Api, prefix: &str, mut remaining: Remaining) -> Result<()
     let channel = api.hub.channel(prefix).await?;
     let mut newest = channel.subscribe();
     while !remaining.is_empty() {
-        match channel.read(remaining.seen(), EVENTS) {
-            Ok(events) if events.is_empty() => {
-                if newest.changed().await.is_err() {
-                    return Ok(());
-                }
-            }
-            Ok(events) => {
+        match channel.read_next(&mut newest, remaining.seen(), EVENTS).await {
+            Some(Ok(events)) => {
                 for event in events {
                     remaining.follow(api, &event.event).await?;
                 }
                 tokio::task::yield_now().await;
             }
-            Err(_) => return Ok(()),
+            Some(Err(_)) | None => return Ok(()),
         }
     }
     Ok(())

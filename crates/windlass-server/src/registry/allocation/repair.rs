@@ -120,14 +120,8 @@ pub(crate) async fn follow(api: Arc<Api>, since: Revision) {
 async fn put_back(api: &Api, mut seen: Revision) -> Result<(), StoreError> {
     let channel = api.hub.channel(ADDRESSES).await?;
     let mut newest = channel.subscribe();
-    loop {
-        newest.borrow_and_update();
-        match channel.read(seen, BATCH) {
-            Ok(events) if events.is_empty() => {
-                if newest.changed().await.is_err() {
-                    return Ok(());
-                }
-            }
+    while let Some(events) = channel.read_next(&mut newest, seen, BATCH).await {
+        match events {
             Ok(events) => {
                 for change in &events {
                     seen = change.event.revision;
@@ -140,6 +134,7 @@ async fn put_back(api: &Api, mut seen: Revision) -> Result<(), StoreError> {
             Err(_) => seen = at_start(api).await?,
         }
     }
+    Ok(())
 }
 
 /// Puts a deleted claim back, if its Service still has the address.
